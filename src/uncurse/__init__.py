@@ -1,0 +1,46 @@
+"""Beam search that gets better, not worse, when the beam gets wider."""
+
+from uncurse.decoding import Decoding, Sentence, Slots
+from uncurse.exact import ExactResult, exact_search
+from uncurse.judging import judge
+from uncurse.length import FixedRatio, LengthPredictor, Limit
+from uncurse.model import Continuations, ModelError, State, StepModel
+from uncurse.registry import parameter
+from uncurse.rescoring import SCORES, Paths, Rescorer, Source
+from uncurse.result import Hypothesis, Optimality, Result
+from uncurse.search import Search, beam_search, record
+from uncurse.stopping import RULES, Evidence, StoppingRule
+from uncurse.trace import Trace
+from uncurse.version import VERSION as __version__  # noqa: N811
+
+__all__ = [
+    "RULES",
+    "SCORES",
+    "Continuations",
+    "Decoding",
+    "Evidence",
+    "ExactResult",
+    "FixedRatio",
+    "Hypothesis",
+    "LengthPredictor",
+    "Limit",
+    "ModelError",
+    "Optimality",
+    "Paths",
+    "Rescorer",
+    "Result",
+    "Search",
+    "Sentence",
+    "Slots",
+    "Source",
+    "State",
+    "StepModel",
+    "StoppingRule",
+    "Trace",
+    "__version__",
+    "beam_search",
+    "exact_search",
+    "judge",
+    "parameter",
+    "record",
+]

@@ -1,0 +1,260 @@
+"""The beam: the live prefixes of a batch of sentences, extended one token at a time and pruned by `S` alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Generic, final
+
+import numpy as np
+
+from uncurse.arrays import Bools, Floats, Ints
+from uncurse.batch import Batch, Rows
+from uncurse.coverage import attended, coverage_sums
+from uncurse.decoding import Sentence, Slots
+from uncurse.ledger import Kept, Ledger
+from uncurse.model import Continuations, ModelError, S, StepModel, checked
+from uncurse.ranking import best
+from uncurse.rescoring import Rewards
+from uncurse.trace import Trace
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Extension:
+    """What a step of the batch brought; `ranks` are the places among the best continuations of a sentence."""
+
+    finished: Bools  # [batch, ranks]
+    sums: Floats  # [batch, ranks] S
+    coverage: Floats | None  # [batch, ranks] of what finished
+    best_live: Floats  # [batch] S, -inf where no prefix is left
+    live_counts: Ints  # [batch]
+    rows: Rows  # the live prefixes
+    parents: Ints  # [rows] the row of the step before that each of them extends
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class _Ranked:
+    """The best continuations of each sentence and one more, [batch, ranks + 1]."""
+
+    sums: Floats  # S, -inf where there are no more
+    parents: Ints  # the row that is extended
+    tokens: Ints
+    log_probs: Floats
+
+
+@final
+class Beam(Generic[S]):
+    """Sentences join and leave between steps; each has its own step counter, limit and prefix.
+
+    `extend` takes a step and records it; `proceed` then says what goes on.
+    """
+
+    def __init__(self, model: StepModel[S], width: int, slots: Slots, attention: bool) -> None:
+        self._model = model
+        self._width = width
+        self._slots = slots
+        self._attention = attention
+        self._ranks = slots.ranks(width)
+        self._k = min(self._ranks + 1, model.vocabulary)  # one more than is kept: the best of what is let go
+        self._ledger = Ledger(self._ranks, attention)
+        self._joined = 0
+        self._state: S | None = None
+        none = np.empty(0, dtype=np.int64)
+        self.batch = Batch.starting((), none, none)
+        self._rows = Rows.starting(self.batch.source, model.begin, attention)
+
+    def join(self, sentences: Sequence[Sentence]) -> Ints:
+        """Take in sentences; their tickets count up from 0."""
+        tickets = np.arange(self._joined, self._joined + len(sentences))
+        if not sentences:
+            return tickets
+        for ticket, sentence in zip(tickets, sentences, strict=True):
+            if self._model.end in sentence.prefix:
+                raise ValueError(f"sentence {ticket}: the end token {self._model.end} cannot be in a prefix")
+        state = self._model.start([sentence.source for sentence in sentences])
+        self._state = state if self._state is None else self._state.append(state)
+        self._joined += len(sentences)
+        new = Batch.starting(sentences, tickets, self._ledger.open(len(sentences)))
+        rows = Rows.starting(new.source, self._model.begin, self._attention)
+        self._rows = self._rows.joined(rows, len(self.batch))
+        self.batch = self.batch.joined(new)
+        return tickets
+
+    def extend(self) -> Extension:
+        """Extend every live prefix by one token, keep the best of each sentence and record them."""
+        if self._state is None:
+            raise ValueError("there is no sentence to search for")
+        given, self._state = self._model.step(self._state, self._rows.token, self._k, self._attention)
+        counts = np.bincount(self._rows.sentence, minlength=len(self.batch))
+        self.batch = replace(self.batch, step=self.batch.step + 1, rows_run=self.batch.rows_run + counts)
+        received = self._attended(given.attention)
+        ranked = self._ranked(given, counts)
+        possible = ranked.sums > -np.inf
+        finished, live = self._sorted_out(ranked, possible)
+        covered = None if received is None else self._covered(received, ranked, finished)
+        self._record(ranked, possible, finished | live, covered)
+
+        sentence, rank = np.nonzero(live)
+        parents = ranked.parents[sentence, rank]
+        live_counts = np.bincount(sentence, minlength=len(self.batch))
+        first = np.cumsum(live_counts) - live_counts
+        rows = Rows(
+            sentence,
+            np.arange(len(rank)) - first[sentence],
+            rank,
+            ranked.tokens[sentence, rank],
+            ranked.sums[sentence, rank],
+            None if received is None else received[parents],
+        )
+        best_live = np.full(len(self.batch), -np.inf)
+        best_live[sentence[rows.lane == 0]] = rows.log_prob[rows.lane == 0]
+        sums = ranked.sums[:, : self._ranks]
+        return Extension(finished, sums, covered, best_live, live_counts, rows, parents)
+
+    def proceed(self, step: Extension, leaving: Bools, hopeful: Ints) -> list[Trace]:
+        """Go on with the first `hopeful` live prefixes of each sentence, [batch]; return what is leaving."""
+        go_on = np.flatnonzero((step.rows.lane < hopeful[step.rows.sentence]) & ~leaving[step.rows.sentence])
+        self._rows = step.rows.take(go_on)
+        self._select(step.parents[go_on])
+        return self._leave(leaving)
+
+    def withdraw(self, position: int) -> Trace:
+        """Take a sentence out of the batch between steps."""
+        leaving = np.arange(len(self.batch)) == position
+        others = np.flatnonzero(self._rows.sentence != position)
+        self._rows = self._rows.take(others)
+        self._select(others)
+        return self._leave(leaving)[0]
+
+    def rewards(self) -> Rewards:
+        """The adaptive rewards of the batch so far."""
+        seen = np.maximum(self.batch.step, 0)
+        return Rewards(self._ledger.reward_sums(self.batch.page, int(seen.max(initial=0))), seen)
+
+    def _select(self, rows: Ints) -> None:
+        if self._state is not None:
+            self._state = self._state.select(rows) if len(rows) else None
+
+    def _leave(self, leaving: Bools) -> list[Trace]:
+        gone = np.flatnonzero(leaving)
+        if not len(gone):
+            return []
+        traces = [self._trace(position) for position in gone.tolist()]
+        staying = np.flatnonzero(~leaving)
+        self.batch = self.batch.take(staying)
+        new_position = np.cumsum(~leaving) - 1
+        self._rows = replace(self._rows, sentence=new_position[self._rows.sentence])
+        return traces
+
+    def _trace(self, position: int) -> Trace:
+        sentence = self.batch.sentences[position]
+        page, steps = int(self.batch.page[position]), max(int(self.batch.step[position]), 0)
+        kept = self._ledger.close(page, steps)
+        return Trace(
+            self._model.signature,
+            self._width,
+            self._slots,
+            self._model.end,
+            len(sentence.source),
+            sentence.limit,
+            sentence.prefix,
+            kept.tokens,
+            kept.parents,
+            kept.log_probs,
+            kept.sums,
+            kept.rewards,
+            kept.pruned,
+            kept.coverage,
+        )
+
+    def _ranked(self, given: Continuations, counts: Ints) -> _Ranked:
+        log_probs = checked(given.log_probs, self._where)
+        k = log_probs.shape[1]
+        first = np.cumsum(counts) - counts  # [batch] each sentence's first row
+        last = len(self._rows) - 1
+
+        def by_parent_then_token(sentence: Ints, column: Ints) -> Ints:
+            row = np.minimum(first[sentence] + column // k, last)
+            order: Ints = row * self._model.vocabulary + given.tokens[row, column % k]
+            return order
+
+        grid = self._grid(self._rows.log_prob[:, None] + log_probs, counts)  # [batch, lanes · k or more]
+        column = best(grid, self._ranks + 1, by_parent_then_token)
+        row = np.minimum(first[:, None] + column // k, last)  # past the last only where there is nothing
+        column_of_row = column % k
+        ranked = _Ranked(
+            np.take_along_axis(grid, column, axis=1),
+            row,
+            given.tokens[row, column_of_row],
+            log_probs[row, column_of_row],
+        )
+        forced = np.flatnonzero(self.batch.step < 1)
+        for position in forced.tolist():
+            prefix = self.batch.sentences[position].prefix
+            ranked.sums[position] = -np.inf
+            ranked.sums[position, 0] = 0.0
+            ranked.parents[position, 0] = first[position]
+            ranked.tokens[position, 0] = prefix[self.batch.step[position] - 1]  # steps 1 - p … 0
+        return ranked
+
+    def _where(self, row: int) -> str:
+        position = self._rows.sentence[row]
+        return f"sentence {self.batch.ticket[position]}, step {self.batch.step[position]}"
+
+    def _grid(self, sums: Floats, counts: Ints) -> Floats:
+        batch, k = len(self.batch), sums.shape[1]
+        lanes = max(int(counts.max()), -(-(self._ranks + 1) // k))
+        if len(sums) == batch * lanes:
+            return sums.reshape(batch, lanes * k)
+        grid = np.full((batch, lanes, k), -np.inf)
+        grid[self._rows.sentence, self._rows.lane] = sums
+        return grid.reshape(batch, lanes * k)
+
+    def _sorted_out(self, ranked: _Ranked, possible: Bools) -> tuple[Bools, Bools]:
+        """Which continuations finish and which live on, [batch, ranks]."""
+        possible = possible[:, : self._ranks]
+        ends = (ranked.tokens[:, : self._ranks] == self._model.end) & possible
+        live = possible & ~ends
+        if self._slots is Slots.REFILL:
+            ends[:, self._width :] = False
+            live &= np.cumsum(live, axis=1) <= self._width
+        return ends, live
+
+    def _record(self, ranked: _Ranked, possible: Bools, kept: Bools, covered: Floats | None) -> None:
+        let_go = possible
+        let_go[:, : self._ranks] &= ~kept
+        within = ranked.sums[:, : self._width] > -np.inf
+        costs = np.where(within, -ranked.log_probs[:, : self._width], 0.0)
+        # accumulate adds in order, so that a sentence's mean does not depend on how the sum is split up
+        total, count = np.add.accumulate(costs, axis=1)[:, -1], within.sum(axis=1)
+        record = Kept(
+            np.where(kept, ranked.tokens[:, : self._ranks], -1),
+            self._rows.rank[ranked.parents[:, : self._ranks]],
+            ranked.log_probs[:, : self._ranks],
+            ranked.sums[:, : self._ranks],
+            total / np.maximum(count, 1),
+            np.where(let_go, ranked.sums, -np.inf).max(axis=1),
+            covered,
+        )
+        chosen = np.flatnonzero(self.batch.step >= 1)  # forced tokens are not recorded
+        if len(chosen) < len(self.batch):
+            record = record.take(chosen)
+        if len(chosen):
+            self._ledger.write(self.batch.page[chosen], self.batch.step[chosen], record)
+
+    def _attended(self, attention: Floats | None) -> Floats | None:
+        before = self._rows.coverage
+        if before is None:
+            return None
+        if attention is None:
+            raise ModelError("the model says that it attends, and gave no attention")
+        return attended(before, attention)
+
+    def _covered(self, received: Floats, ranked: _Ranked, finished: Bools) -> Floats:
+        covered = np.zeros(finished.shape)
+        sentence, rank = np.nonzero(finished)
+        rows = received[ranked.parents[sentence, rank]]
+        covered[sentence, rank] = coverage_sums(rows, self.batch.source.length[sentence])
+        return covered

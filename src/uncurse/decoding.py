@@ -1,0 +1,93 @@
+"""Every choice that changes a translation, as frozen values, and the signature that names them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import lru_cache
+from typing import final
+
+from uncurse.coverage import COVERAGE_FLOOR
+from uncurse.rescoring import SCORES, BPNorm, Rescorer
+from uncurse.stopping import RULES, Optimal, StoppingRule
+from uncurse.version import VERSION
+
+
+class Slots(Enum):
+    """What a continuation that ends costs the beam."""
+
+    OCCUPY = "occupy"  # a slot of the step at which it ends, none later (OpenNMT-py 2018; Yang et al. 2018)
+    REFILL = "refill"  # nothing: b others live on (fairseq, Hugging Face, CTranslate2)
+
+    def ranks(self, width: int) -> int:
+        """How many of a step's best continuations are looked at."""
+        return width if self is Slots.OCCUPY else 2 * width
+
+
+@final
+@dataclass(frozen=True)
+class Sentence:
+    """One source sentence with what the search is told of it."""
+
+    source: tuple[int, ...]  # pieces without </s>, tags and padding
+    limit: int  # R, the most tokens the search may choose, </s> included
+    prefix: tuple[int, ...] = ()  # target tokens that are forced first and count nowhere
+    predicted: float | None = None  # the expected |y|, prefix included
+
+    def __post_init__(self) -> None:
+        if self.limit < 1:
+            raise ValueError(f"limit = {self.limit} is not allowed: a hypothesis has at least 1 token")
+        if self.predicted is not None and not (0 < self.predicted < math.inf):
+            raise ValueError(f"predicted = {self.predicted} is not allowed: a length is a finite number > 0")
+
+
+@final
+@dataclass(frozen=True)
+class Decoding:
+    """How a search decodes: the same for all its sentences."""
+
+    width: int = 10
+    score: Rescorer = field(default_factory=BPNorm)
+    stop: StoppingRule = field(default_factory=Optimal)
+    n_best: int = 1
+    slots: Slots = Slots.OCCUPY
+
+    def __post_init__(self) -> None:
+        check_count("width", self.width)
+        check_count("n_best", self.n_best)
+
+    @staticmethod
+    def of(
+        width: int = 10, score: str = "bp-norm", stop: str = "optimal", n_best: int = 1, slots: str = "occupy"
+    ) -> Decoding:
+        """The same from names, for example `score="gnmt:alpha=0.2,beta=0.2"`."""
+        if slots not in {each.value for each in Slots}:
+            raise ValueError(f"slots = {slots!r} is not allowed: it must be 'occupy' or 'refill'")
+        return Decoding(width, SCORES.parse(score), RULES.parse(stop), n_best, Slots(slots))
+
+
+def check_count(name: str, value: int) -> None:
+    """Raise a `ValueError` unless the value is a whole number of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} = {value!r} is not allowed: {name} must be a whole number >= 1")
+
+
+def beam_signature(model: str, width: int, slots: Slots, limit: int, prefix: tuple[int, ...]) -> str:
+    """What decides the contents of a beam; score, stopping rule and predictor do not."""
+    forced = "-".join(map(str, prefix)) or "none"
+    return (
+        f"model:{model}|beam:{width}|slots:{slots.value}|limit:{limit}|prefix:{forced}"
+        f"|coverage:{COVERAGE_FLOOR}|uncurse:{VERSION}"
+    )
+
+
+def result_signature(beam: str, score: Rescorer, stop: StoppingRule, n_best: int, predicted: float | None) -> str:
+    """What decides the result of a search: its beam's signature and the way the beam was judged."""
+    length = "none" if predicted is None else f"{predicted:.6g}"
+    return f"{beam}|{_method_signature(score, stop)}|n-best:{n_best}|length:{length}"
+
+
+@lru_cache(maxsize=256)
+def _method_signature(score: Rescorer, stop: StoppingRule) -> str:
+    return f"score:{SCORES.spec(score)}|stop:{RULES.spec(stop)}"

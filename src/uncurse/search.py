@@ -1,0 +1,168 @@
+"""Beam search: the beam, judged online after every step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Generic, final
+
+import numpy as np
+
+from uncurse.arrays import Bools, Floats, Ints
+from uncurse.batch import Batch
+from uncurse.beam import Beam, Extension
+from uncurse.decoding import Decoding, Sentence, Slots
+from uncurse.judging import Case, hopeful
+from uncurse.model import S, StepModel
+from uncurse.rescoring import Paths, needs
+from uncurse.result import Result
+from uncurse.stopping import Evidence
+from uncurse.trace import Trace
+
+
+@final
+class Search(Generic[S]):
+    """A search that is advanced one step at a time; sentences join, are cancelled and leave between steps."""
+
+    def __init__(self, model: StepModel[S], decoding: Decoding) -> None:
+        self._decoding = decoding
+        self._needs = needs(decoding.score)
+        if self._needs.coverage and not model.attends:
+            raise ValueError("this score needs coverage, and this model gives no attention")
+        self._beam = Beam(model, decoding.width, decoding.slots, attention=self._needs.coverage)
+        self._depth = decoding.stop.depth(decoding.width, decoding.n_best)
+        self._best_scores: Floats = np.empty((0, self._depth))  # [batch, depth] of the finished, falling
+        self._finished: Ints = np.empty(0, dtype=np.int64)  # [batch]
+        self._first_was_end: Bools = np.empty(0, dtype=bool)  # [batch]
+
+    def __len__(self) -> int:
+        """How many sentences are being searched for."""
+        return len(self._beam.batch)
+
+    def join(self, sentences: Sequence[Sentence]) -> list[int]:
+        """Take in sentences; the tickets that stand for them count up from 0."""
+        if not sentences:
+            return []
+        if self._needs.prediction or self._decoding.stop.needs_prediction:
+            for sentence in sentences:
+                if sentence.predicted is None:
+                    raise ValueError("this decoding needs a predicted length for each sentence, or a ratio")
+        tickets = self._beam.join(sentences)
+        count = len(sentences)
+        self._best_scores = np.concatenate((self._best_scores, np.full((count, self._depth), -np.inf)))
+        self._finished = np.concatenate((self._finished, np.zeros(count, dtype=np.int64)))
+        self._first_was_end = np.concatenate((self._first_was_end, np.zeros(count, dtype=bool)))
+        ids: list[int] = tickets.tolist()
+        return ids
+
+    def advance(self) -> list[tuple[int, Result]]:
+        """Take a step with every sentence; return tickets and results of those that ended with it."""
+        step = self._beam.extend()
+        batch = self._beam.batch
+        self._first_was_end |= step.finished[:, 0]
+        self._finished += step.finished.sum(axis=1)
+        leaving, going_on = self._judged(step, self._evidence(step))
+        traces = self._beam.proceed(step, leaving, going_on)
+        if not traces:
+            return []
+        self._forget(leaving)
+        return [
+            (int(batch.ticket[position]), self._result(trace, batch, position))
+            for trace, position in zip(traces, np.flatnonzero(leaving).tolist(), strict=True)
+        ]
+
+    def cancel(self, ticket: int) -> Result:
+        """End the search for a sentence now, with the best so far and what is proved about it."""
+        batch = self._beam.batch
+        found = np.flatnonzero(batch.ticket == ticket)
+        if not len(found):
+            raise KeyError(f"no sentence with ticket {ticket} is being searched for")
+        position = int(found[0])
+        trace = self._beam.withdraw(position)
+        self._forget(np.arange(len(batch)) == position)
+        return self._result(trace, batch, position)
+
+    def _evidence(self, step: Extension) -> Evidence:
+        batch, decoding = self._beam.batch, self._decoding
+        rewards = self._beam.rewards() if self._needs.rewards else None
+        if step.finished.any():
+            sums = np.where(step.finished, step.sums, 0.0)  # [batch, ranks]
+            lengths = np.maximum(batch.step, 1)[:, None]  # nothing finishes while a prefix is being forced
+            paths = Paths(sums, lengths, rewards, step.coverage)
+            scores = np.where(step.finished, decoding.score.score(batch.source.column(), paths), -np.inf)
+            if self._depth == 1:
+                self._best_scores = np.maximum(self._best_scores, scores.max(axis=1, keepdims=True))
+            else:
+                rivals = np.sort(np.concatenate((self._best_scores, scores), axis=1), axis=1)
+                self._best_scores = rivals[:, : -self._depth - 1 : -1]
+        return Evidence(
+            decoding.score,
+            decoding.width,
+            decoding.n_best,
+            batch.source,
+            rewards,
+            batch.step,
+            self._finished,
+            self._best_scores,
+            self._first_was_end,
+            step.best_live,
+        )
+
+    def _judged(self, step: Extension, evidence: Evidence) -> tuple[Bools, Ints]:
+        """Which sentences leave, and how many live prefixes the others go on with, [batch] each."""
+        rule = self._decoding.stop
+        if not rule.drops_hopeless:
+            return rule.decide(evidence), step.live_counts
+        leaving = evidence.ended()
+        if not (self._finished >= self._decoding.n_best).any():
+            return leaving, step.live_counts
+        # Where fewer than n have finished, the n-th best is -inf and every prefix is hopeful.
+        asked = np.flatnonzero(~leaving)
+        going_on = step.live_counts.copy()
+        first = np.cumsum(going_on) - going_on
+        left = hopeful(evidence.take(asked), step.rows.log_prob, first[asked], going_on[asked])
+        going_on[asked] = left
+        leaving[asked] = left == 0
+        return leaving, going_on
+
+    def _forget(self, leaving: Bools) -> None:
+        self._best_scores = self._best_scores[~leaving]
+        self._finished = self._finished[~leaving]
+        self._first_was_end = self._first_was_end[~leaving]
+
+    def _result(self, trace: Trace, batch: Batch, position: int) -> Result:
+        decoding, sentence = self._decoding, batch.sentences[position]
+        case = Case(trace, decoding.score, decoding.stop, decoding.n_best, sentence.predicted, sentence.limit)
+        return case.result(trace.steps, int(batch.rows_run[position]))
+
+
+def beam_search(
+    model: StepModel[S], sentences: Sequence[Sentence], decoding: Decoding, batch: int = 32
+) -> list[Result]:
+    """Search for every sentence, `batch` at a time; a sentence that ends makes room for the next."""
+    search = Search(model, decoding)
+    results: dict[int, Result] = {}
+    joined = 0
+    while joined < len(sentences) or len(search):
+        joined += len(search.join(sentences[joined : joined + batch - len(search)]))
+        results.update(search.advance())
+    return [results[index] for index in range(len(sentences))]
+
+
+def record(
+    model: StepModel[S],
+    sentences: Sequence[Sentence],
+    width: int,
+    slots: Slots = Slots.OCCUPY,
+    batch: int = 32,
+) -> list[Trace]:
+    """Search exhaustively and keep everything: the traces answer for every score and stopping rule."""
+    beam = Beam(model, width, slots, attention=model.attends)
+    traces: dict[int, Trace] = {}
+    joined = 0
+    while joined < len(sentences) or len(beam.batch):
+        joined += len(beam.join(sentences[joined : joined + batch - len(beam.batch)]))
+        step = beam.extend()
+        leaving = (beam.batch.step >= beam.batch.source.limit) | (step.live_counts == 0)
+        tickets = beam.batch.ticket[leaving].tolist()
+        traces.update(zip(tickets, beam.proceed(step, leaving, step.live_counts), strict=True))
+    return [traces[index] for index in range(len(sentences))]

@@ -1,0 +1,132 @@
+"""The record of one sentence's search: everything a score or a stopping rule could ask about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import final
+
+import numpy as np
+
+from uncurse.arrays import Bools, Floats, Ints
+from uncurse.decoding import Slots, beam_signature
+from uncurse.result import Hypothesis
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """What a search of one sentence kept at each step.
+
+    All prefixes of a step have the same length, so the beam is pruned by `S` alone, and neither the score nor the
+    stopping rule changes what it holds: one exhaustive search contains the answer of every rule. Index 0 of the
+    step axis is step 1; `rank` is the place of a continuation among the best of its step.
+    """
+
+    model: str
+    width: int
+    slots: Slots
+    end: int
+    source_length: int
+    limit: int
+    prefix: tuple[int, ...]
+    tokens: Ints  # [steps, ranks] -1 where nothing was kept
+    parents: Ints  # [steps, ranks] rank of the prefix at the step before
+    log_probs: Floats  # [steps, ranks] of the token alone
+    sums: Floats  # [steps, ranks] S of the hypothesis up to the token
+    rewards: Floats  # [steps] r_t
+    pruned: Floats  # [steps] the best S among continuations neither kept live nor finished
+    coverage: Floats | None  # [steps, ranks] Σ_i log min(max(c_i, ε), 1) where the token is </s>
+
+    @property
+    def steps(self) -> int:
+        """How many steps the search ran."""
+        return len(self.tokens)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the search ran to its limit or until no prefix was left."""
+        return self.steps == self.limit or (self.steps > 0 and not self.live_counts[-1])
+
+    @property
+    def signature(self) -> str:
+        """What decides the contents of the beam."""
+        return beam_signature(self.model, self.width, self.slots, self.limit, self.prefix)
+
+    @cached_property
+    def is_end(self) -> Bools:
+        """Where a hypothesis finished, [steps, ranks]."""
+        ends: Bools = self.tokens == self.end
+        return ends
+
+    @cached_property
+    def is_live(self) -> Bools:
+        """Where a prefix lives on, [steps, ranks]."""
+        return (self.tokens >= 0) & ~self.is_end
+
+    @cached_property
+    def finished(self) -> tuple[Ints, Ints]:
+        """Step index and rank of what finished, in the order that decides between equal scores, [finished]."""
+        steps, ranks = np.nonzero(self.is_end)
+        return steps, ranks
+
+    @cached_property
+    def finished_sums(self) -> Floats:
+        """S of what finished, [finished]."""
+        return self.sums[self.finished]
+
+    @cached_property
+    def finished_coverage(self) -> Floats | None:
+        """The coverage of what finished, [finished]."""
+        return None if self.coverage is None else self.coverage[self.finished]
+
+    @cached_property
+    def finished_counts(self) -> Ints:
+        """How many have finished by each step, [steps]."""
+        return np.cumsum(self.is_end.sum(axis=1))
+
+    @cached_property
+    def first_was_end(self) -> Bools:
+        """Whether rank 1 was `</s>` at some step so far, [steps]."""
+        return np.logical_or.accumulate(self.is_end[:, 0])
+
+    @cached_property
+    def live_counts(self) -> Ints:
+        """How many prefixes live on after each step, [steps]."""
+        counts: Ints = self.is_live.sum(axis=1)
+        return counts
+
+    def best_live(self, step: int) -> Floats:
+        """S of the best prefix that lives on after a step index, -inf if there is none, [1]."""
+        best: Floats = np.where(self.is_live[step], self.sums[step], -np.inf).max(keepdims=True)
+        return best
+
+    @cached_property
+    def live_sums(self) -> Floats:
+        """S of the live prefixes of each step, falling, then -inf, [steps, width]."""
+        live: Floats = -np.sort(np.where(self.is_live, -self.sums, np.inf), axis=1)[:, : self.width]
+        return live
+
+    @cached_property
+    def reward_sums(self) -> Floats:
+        """`ρ_0 … ρ_steps`, [steps + 1]."""
+        return np.concatenate(([0.0], np.cumsum(self.rewards)))
+
+    def hypothesis(self, step: int, rank: int, score: float) -> Hypothesis:
+        """The tokens on the way to a rank of a step index, followed back from parent to parent."""
+        ranks = [rank]
+        for later in range(step, 0, -1):
+            ranks.append(self.parents.item(later, ranks[-1]))
+        path = np.arange(step + 1), np.array(ranks[::-1])
+        tokens, log_probs = self.tokens[path].tolist(), self.log_probs[path].tolist()
+        return Hypothesis(tuple(tokens), self.sums.item(step, rank), score, tuple(log_probs))
+
+
+def sums_along(tokens: Ints, parents: Ints, log_probs: Floats) -> Floats:
+    """S of every kept continuation, added up in the order in which the search added it, [steps, ranks]."""
+    sums = np.full(log_probs.shape, -np.inf)
+    before = np.zeros(log_probs.shape[1])
+    for step in range(len(tokens)):
+        sums[step] = np.where(tokens[step] >= 0, before[parents[step]] + log_probs[step], -np.inf)
+        before = sums[step]
+    return sums
