@@ -17,6 +17,7 @@ from uncurse.model import Continuations, ModelError, S, StepModel, checked
 from uncurse.ranking import best
 from uncurse.rescoring import Rewards
 from uncurse.trace import Trace
+from uncurse.version import VERSION
 
 
 @final
@@ -153,6 +154,7 @@ class Beam(Generic[S]):
         page, steps = int(self.batch.page[position]), max(int(self.batch.step[position]), 0)
         kept = self._ledger.close(page, steps)
         return Trace(
+            VERSION,
             self._model.signature,
             self._width,
             self._slots,

@@ -11,7 +11,6 @@ from typing import final
 from uncurse.coverage import COVERAGE_FLOOR
 from uncurse.rescoring import SCORES, BPNorm, Rescorer
 from uncurse.stopping import RULES, Optimal, StoppingRule
-from uncurse.version import VERSION
 
 
 class Slots(Enum):
@@ -73,12 +72,12 @@ def check_count(name: str, value: int) -> None:
         raise ValueError(f"{name} = {value!r} is not allowed: {name} must be a whole number >= 1")
 
 
-def beam_signature(model: str, width: int, slots: Slots, limit: int, prefix: tuple[int, ...]) -> str:
+def beam_signature(version: str, model: str, width: int, slots: Slots, limit: int, prefix: tuple[int, ...]) -> str:
     """What decides the contents of a beam; score, stopping rule and predictor do not."""
     forced = "-".join(map(str, prefix)) or "none"
     return (
         f"model:{model}|beam:{width}|slots:{slots.value}|limit:{limit}|prefix:{forced}"
-        f"|coverage:{COVERAGE_FLOOR}|uncurse:{VERSION}"
+        f"|coverage:{COVERAGE_FLOOR}|uncurse:{version}"
     )
 
 

@@ -7,7 +7,7 @@ from typing import final
 import numpy as np
 
 from uncurse.arrays import Floats, Ints
-from uncurse.decoding import beam_signature, check_count, result_signature
+from uncurse.decoding import check_count, result_signature
 from uncurse.rescoring import Paths, Rescorer, Rewards, Source, needs
 from uncurse.result import Hypothesis, Optimality, Result
 from uncurse.stopping import Evidence, StoppingRule
@@ -90,7 +90,7 @@ class Case:
             optimality, gap = self._certificate(stop, hypotheses)
         else:
             hypotheses, optimality, gap = self._truncated(stop), Optimality.TRUNCATED, np.inf
-        beam = beam_signature(trace.model, trace.width, trace.slots, self.limit, trace.prefix)
+        beam = trace.signature_with(self.limit)
         signature = result_signature(beam, self.rescorer, self.stopping, self.n_best, self.length)
         return Result(hypotheses, optimality, gap, stop, rows, signature)
 

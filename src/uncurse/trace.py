@@ -23,6 +23,7 @@ class Trace:
     step axis is step 1; `rank` is the place of a continuation among the best of its step.
     """
 
+    version: str  # of the software that searched
     model: str
     width: int
     slots: Slots
@@ -51,7 +52,11 @@ class Trace:
     @property
     def signature(self) -> str:
         """What decides the contents of the beam."""
-        return beam_signature(self.model, self.width, self.slots, self.limit, self.prefix)
+        return self.signature_with(self.limit)
+
+    def signature_with(self, limit: int) -> str:
+        """What would have decided them with another limit."""
+        return beam_signature(self.version, self.model, self.width, self.slots, limit, self.prefix)
 
     @cached_property
     def is_end(self) -> Bools:

@@ -1,0 +1,259 @@
+"""Oracles in plain Python, the long way round: all sequences of a table model, and a textbook beam search."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from uncurse import Decoding, Hypothesis, Optimality, Rescorer, Result, Sentence, Slots
+from uncurse.rescoring import Paths, Rewards, Source
+from uncurse.stopping import BeamFull, Exhaustive, FirstFinished, HFHeuristic, Optimal, PredictedHorizon
+
+
+@dataclass(frozen=True)
+class Table:
+    """The numbers behind a `TableModel`, as lists."""
+
+    log_probs: list[list[float]]  # [places][vocabulary], </s> last
+    leads_to: list[list[int]]  # [places][vocabulary]
+    attention: list[list[float]]  # [places][positions]
+
+    @property
+    def end(self) -> int:
+        return len(self.log_probs[0]) - 1
+
+
+@dataclass(frozen=True)
+class Path:
+    """A prefix or a finished hypothesis."""
+
+    tokens: tuple[int, ...]
+    log_probs: tuple[float, ...]
+    place: int  # where the next token is chosen
+    received: tuple[float, ...]  # attention of each source piece, the next step's included
+
+    @property
+    def total(self) -> float:
+        total = 0.0
+        for value in self.log_probs:
+            total += value
+        return total
+
+
+def start(table: Table, sentence: Sentence) -> Path:
+    place = sum(sentence.source) % len(table.log_probs)
+    received = tuple(table.attention[place][: len(sentence.source)])
+    path = Path((), (), place, received)
+    for token in sentence.prefix:
+        after = extended(table, path, token, 0.0)
+        path = Path((), (), after.place, after.received)
+    return path
+
+
+def extended(table: Table, path: Path, token: int, log_prob: float) -> Path:
+    tokens, log_probs = (*path.tokens, token), (*path.log_probs, log_prob)
+    if token == table.end:
+        return Path(tokens, log_probs, path.place, path.received)
+    place = table.leads_to[path.place][token]
+    now = table.attention[place]
+    received = tuple(before + now[index] for index, before in enumerate(path.received))
+    return Path(tokens, log_probs, place, received)
+
+
+def continuations(table: Table, path: Path) -> list[Path]:
+    return [
+        extended(table, path, token, log_prob)
+        for token, log_prob in enumerate(table.log_probs[path.place])
+        if log_prob > -math.inf
+    ]
+
+
+def all_paths(table: Table, sentence: Sentence) -> Iterator[Path]:
+    """Every possible path of at most R tokens, finished or not, the empty one first."""
+    level = [start(table, sentence)]
+    for _ in range(sentence.limit):
+        yield from level
+        level = [
+            longer for path in level if path.tokens[-1:] != (table.end,) for longer in continuations(table, path)
+        ]
+    yield from level
+
+
+def all_finished(table: Table, sentence: Sentence) -> list[Path]:
+    return [path for path in all_paths(table, sentence) if path.tokens[-1:] == (table.end,)]
+
+
+def coverage_sum(path: Path) -> float:
+    total = 0.0
+    for received in path.received:
+        total += float(np.log(min(max(received, 1e-6), 1.0)))
+    return total
+
+
+def source_of(sentence: Sentence) -> Source:
+    return Source.repeated(1, len(sentence.source), sentence.limit, len(sentence.prefix), sentence.predicted)
+
+
+def rewards_of(rewards: list[float], seen: int) -> Rewards:
+    sums = [0.0]
+    for reward in rewards:
+        sums.append(sums[-1] + reward)
+    return Rewards(np.array([sums]), np.array([seen]))
+
+
+def score_of(rescorer: Rescorer, sentence: Sentence, path: Path, rewards: list[float]) -> float:
+    paths = Paths(
+        np.array([path.total]),
+        np.array([len(path.tokens)]),
+        rewards_of(rewards, len(rewards)),
+        np.array([coverage_sum(path)]),
+    )
+    return float(rescorer.score(source_of(sentence), paths)[0])
+
+
+def bound_of(rescorer: Rescorer, sentence: Sentence, path: Path, rewards: list[float], seen: int) -> float:
+    """The bound of a prefix when the first `seen` rewards are known."""
+    paths = Paths(np.array([path.total]), np.array([len(path.tokens)]), rewards_of(rewards, seen))
+    return float(rescorer.bound(source_of(sentence), paths)[0])
+
+
+@dataclass
+class Step:
+    """What a textbook beam search holds after a step."""
+
+    live: list[Path]
+    finished: list[Path]
+    first_was_end: bool
+    reward: float
+    pruned: float  # best total of what was let go, -inf if nothing was
+
+
+def textbook_steps(table: Table, sentence: Sentence, decoding: Decoding) -> list[Step]:
+    """Every step of an exhaustive search, by sorting all continuations of all prefixes."""
+    live, width, steps = [start(table, sentence)], decoding.width, []
+    while live and len(steps) < sentence.limit:
+        ranked = sorted(
+            ((rank, longer) for rank, path in enumerate(live) for longer in continuations(table, path)),
+            key=lambda pair: (-pair[1].total, pair[0], pair[1].tokens[-1]),
+        )
+        paths = [path for _, path in ranked]
+        ends = [path.tokens[-1] == table.end for path in paths]
+        finished = [path for path, end in zip(paths[:width], ends, strict=False) if end]
+        if decoding.slots is Slots.OCCUPY:
+            live = [path for path, end in zip(paths[:width], ends, strict=False) if not end]
+        else:
+            others = [path for path, end in zip(paths[: 2 * width], ends, strict=False) if not end]
+            live = others[:width]
+        kept = [*live, *finished]
+        let_go = [path.total for path in paths if path not in kept]
+        best = paths[:width]
+        total = 0.0
+        for path in best:
+            total += -path.log_probs[-1]
+        steps.append(
+            Step(
+                live, finished, bool(ends[:1] == [True]), total / max(len(best), 1), max(let_go, default=-math.inf)
+            )
+        )
+    return steps
+
+
+def textbook_search(table: Table, sentence: Sentence, decoding: Decoding) -> Result:
+    """What a search should return, by the definitions alone; the signature is left to other tests."""
+    steps = textbook_steps(table, sentence, decoding)
+    rewards = [step.reward for step in steps]
+    scored: list[tuple[float, Path]] = []
+    rows = len(sentence.prefix) + 1
+    first_was_end = False
+    for t, step in enumerate(steps, start=1):
+        scored += [(score_of(decoding.score, sentence, path, rewards[:t]), path) for path in step.finished]
+        first_was_end |= step.first_was_end
+        ranking = sorted(scored, key=lambda pair: -pair[0])  # stable: earlier step and rank first
+        if t == len(steps) or (
+            len(scored) >= decoding.n_best
+            and _rule_says_stop(decoding, sentence, t, step.live, ranking, rewards[:t], first_was_end)
+        ):
+            optimality, gap = _certificate(decoding, sentence, steps[:t], ranking, rewards[:t])
+            best = ranking[: decoding.n_best] or _cut_off(decoding, sentence, steps[:t], rewards[:t])
+            return Result(
+                tuple(Hypothesis(path.tokens, path.total, score, path.log_probs) for score, path in best),
+                optimality,
+                gap,
+                t,
+                rows,
+                "",
+            )
+        nth = ranking[decoding.n_best - 1][0] if len(ranking) >= decoding.n_best else -math.inf
+        hopeful = [path for path in step.live if bound_of(decoding.score, sentence, path, rewards[:t], t) > nth]
+        rows += len(hopeful) if isinstance(decoding.stop, Optimal) else len(step.live)
+    raise AssertionError("a search has at least one step")
+
+
+def _rule_says_stop(
+    decoding: Decoding,
+    sentence: Sentence,
+    t: int,
+    live: list[Path],
+    ranking: list[tuple[float, Path]],
+    rewards: list[float],
+    first_was_end: bool,
+) -> bool:
+    rule, width, scorer = decoding.stop, decoding.width, decoding.score
+    nth = ranking[decoding.n_best - 1][0]
+    best = live[0]
+
+    def ended_at(length: int) -> float:
+        paths = Paths(
+            np.array([best.total]), np.array([length]), rewards_of(rewards, len(rewards)), np.array([0.0])
+        )
+        return float(scorer.score(source_of(sentence), paths)[0])
+
+    if isinstance(rule, Optimal):
+        return all(nth >= bound_of(scorer, sentence, path, rewards, t) for path in live)
+    if isinstance(rule, FirstFinished):
+        return first_was_end
+    if isinstance(rule, BeamFull):
+        return len(ranking) >= max(1, math.floor(rule.patience * width + 0.5))
+    if isinstance(rule, HFHeuristic):
+        return len(ranking) >= width and ranking[width - 1][0] >= ended_at(t)
+    if isinstance(rule, PredictedHorizon):
+        predicted = float(source_of(sentence).predicted[0])
+        return nth >= ended_at(min(math.ceil(predicted), sentence.limit))
+    assert isinstance(rule, Exhaustive)
+    return False
+
+
+def _certificate(
+    decoding: Decoding,
+    sentence: Sentence,
+    steps: list[Step],
+    ranking: list[tuple[float, Path]],
+    rewards: list[float],
+) -> tuple[Optimality, float]:
+    if not ranking:
+        return Optimality.TRUNCATED, math.inf
+    n, t, scorer = decoding.n_best, len(steps), decoding.score
+    nth = ranking[n - 1][0] if len(ranking) >= n else -math.inf
+    live = max((bound_of(scorer, sentence, path, rewards, t) for path in steps[-1].live), default=-math.inf)
+    if nth < live:
+        return Optimality.NONE, live - nth
+    for index, step in enumerate(steps):
+        pruned = Paths(np.array([step.pruned]), np.array([index]), rewards_of(rewards, t))
+        if scorer.bound(source_of(sentence), pruned)[0] > nth:
+            return Optimality.BEAM, 0.0
+    return Optimality.GLOBAL, 0.0
+
+
+def _cut_off(
+    decoding: Decoding, sentence: Sentence, steps: list[Step], rewards: list[float]
+) -> list[tuple[float, Path]]:
+    alive = [step.live for step in steps if step.live]
+    paths = alive[-1][: decoding.n_best] if alive else []
+    covered = [replace(path, received=()) for path in paths]
+    return [
+        (score_of(decoding.score, sentence, full, rewards), path)
+        for full, path in zip(covered, paths, strict=True)
+    ]

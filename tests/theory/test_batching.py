@@ -1,0 +1,90 @@
+"""What shares a batch with a sentence changes nothing about it."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from uncurse import Decoding, Result, Search, Sentence, Slots, beam_search, record
+from uncurse.testing import RandomModel
+
+MODEL = RandomModel(seed=3, vocabulary=9, ending=0.7, attends=True)
+
+MIXED = [  # lengths, limits, prefixes and predictions of all kinds, an empty source among them
+    Sentence(
+        source=tuple(range(index % 6)),
+        limit=1 + (index * 5) % 13,
+        prefix=tuple(range(index % 4)) if index % 3 == 0 else (),
+        predicted=0.5 + index % 8,
+    )
+    for index in range(17)
+]
+
+DECODINGS = [
+    Decoding.of(5, "bp-norm", "optimal"),
+    Decoding.of(3, "gnmt:alpha=0.6,beta=0.4", "optimal", n_best=3, slots="refill"),
+    Decoding.of(4, "adaptive-reward", "optimal", n_best=2),
+    Decoding.of(4, "length-norm", "beam-full", n_best=2),
+    Decoding.of(3, "bounded-word-reward:reward=0.8", "hf-heuristic", slots="refill"),
+]
+
+
+@pytest.fixture(scope="module", params=DECODINGS, ids=lambda decoding: str(type(decoding.score).__name__))
+def decoding(request: pytest.FixtureRequest) -> Decoding:
+    assert isinstance(request.param, Decoding)
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def alone(decoding: Decoding) -> list[Result]:
+    return [beam_search(MODEL, [sentence], decoding)[0] for sentence in MIXED]
+
+
+def test_17_mixed_sentences_equal_17_single_searches_to_the_bit(decoding: Decoding, alone: list[Result]) -> None:
+    assert beam_search(MODEL, MIXED, decoding, batch=17) == alone
+
+
+def test_refilled_batches_equal_single_searches(decoding: Decoding, alone: list[Result]) -> None:
+    for batch in (2, 5, 16):
+        assert beam_search(MODEL, MIXED, decoding, batch=batch) == alone
+
+
+@given(order=st.permutations(range(17)), seed=st.integers(0, 2**32))
+def test_joining_and_leaving_in_any_order_changes_no_result(
+    decoding: Decoding, alone: list[Result], order: list[int], seed: int
+) -> None:
+    """Sentences join at random moments; some are cancelled, and then joined again."""
+    chance = random.Random(seed)
+    search = Search(MODEL, decoding)
+    waiting, running, results = list(order), dict[int, int](), dict[int, Result]()
+    while waiting or running:
+        arriving = [waiting.pop() for _ in range(min(chance.randrange(4), len(waiting)))]
+        running.update(zip(search.join([MIXED[index] for index in arriving]), arriving, strict=True))
+        if running and chance.random() < 0.2:
+            ticket = chance.choice(sorted(running))
+            search.cancel(ticket)
+            waiting.append(running.pop(ticket))
+        if running:
+            for ticket, result in search.advance():
+                results[running.pop(ticket)] = result
+        assert len(search) == len(running)
+    assert [results[index] for index in range(17)] == alone
+
+
+@pytest.mark.parametrize("slots", Slots)
+def test_traces_do_not_depend_on_the_batch(slots: Slots) -> None:
+    together = record(MODEL, MIXED, 4, slots, batch=17)
+    for sentence, trace in zip(MIXED, together, strict=True):
+        (single,) = record(MODEL, [sentence], 4, slots)
+        kept = single.tokens >= 0
+        assert trace.tokens.tolist() == single.tokens.tolist()
+        assert trace.parents[kept].tolist() == single.parents[kept].tolist()
+        assert trace.log_probs[kept].tolist() == single.log_probs[kept].tolist()
+        assert trace.rewards.tolist() == single.rewards.tolist()
+        assert trace.pruned.tolist() == single.pruned.tolist()
+        assert trace.finished_coverage is not None
+        assert single.finished_coverage is not None
+        assert trace.finished_coverage.tolist() == single.finished_coverage.tolist()

@@ -1,0 +1,136 @@
+"""The bound of a prefix, derived from the score alone."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from oracle import Path, Table, all_finished, all_paths, bound_of, score_of, source_of
+from strategies import SCORE_NAMES, model_of, rescorers, sentences, tables
+
+from uncurse import Rescorer, Sentence, record
+from uncurse.rescoring import (
+    GNMT,
+    AdaptiveReward,
+    BoundedWordReward,
+    BPNorm,
+    LengthNorm,
+    LogProb,
+    Paths,
+    Rewards,
+    Source,
+    WordReward,
+)
+
+
+def rewards_for(table: Table, sentence: Sentence) -> list[float]:
+    """The rewards of a search of width 2; further steps, if the beam runs empty, are as hard as the last."""
+    (trace,) = record(model_of(table), [sentence], width=2)
+    rewards: list[float] = trace.rewards.tolist()
+    return rewards + [rewards[-1]] * (sentence.limit - len(rewards))
+
+
+@pytest.mark.parametrize("score", SCORE_NAMES)
+@given(data=st.data())
+def test_no_completion_beats_the_bound(score: str, data: st.DataObject) -> None:
+    table, sentence = data.draw(tables()), data.draw(sentences())
+    rescorer = data.draw(rescorers(score))
+    rewards = rewards_for(table, sentence)
+    finished = all_finished(table, sentence)
+    for prefix in all_paths(table, sentence):
+        t = len(prefix.tokens)
+        if prefix.tokens[-1:] == (table.end,):
+            continue
+        bound = bound_of(rescorer, sentence, prefix, rewards, seen=t)
+        for whole in finished:
+            if whole.tokens[:t] == prefix.tokens:
+                assert score_of(rescorer, sentence, whole, rewards) <= bound
+
+
+@pytest.mark.parametrize("score", SCORE_NAMES)
+@given(data=st.data())
+def test_bounds_never_rise_along_an_extension(score: str, data: st.DataObject) -> None:
+    table, sentence = data.draw(tables()), data.draw(sentences())
+    rescorer = data.draw(rescorers(score))
+    rewards = rewards_for(table, sentence)
+    bounds: dict[tuple[int, ...], float] = {}
+    for prefix in all_paths(table, sentence):
+        if prefix.tokens[-1:] == (table.end,):
+            continue
+        bound = bound_of(rescorer, sentence, prefix, rewards, seen=len(prefix.tokens))
+        bounds[prefix.tokens] = bound
+        assert bound <= bounds.get(prefix.tokens[:-1], math.inf)
+
+
+def closed_form(rescorer: Rescorer, source: Source, total: float, t: int, rewards: list[float]) -> float:
+    """The bounds worked out by hand, for a prefix that can still be extended."""
+    limit = int(source.limit[0])
+    match rescorer:
+        case LogProb():
+            return total
+        case LengthNorm(alpha):
+            return total / float(limit) ** alpha
+        case GNMT(alpha, _):
+            return total / ((5.0 + limit) / 6.0) ** alpha
+        case WordReward(reward):
+            return total + reward * (limit if reward > 0 else t + 1)
+        case BoundedWordReward(reward, ratio):
+            expected = float((source.predicted if ratio is None else source.fixed_ratio(ratio))[0])
+            return total + reward * min(limit if reward > 0 else t + 1, expected)
+        case AdaptiveReward():
+            floor = math.floor(source.predicted[0])
+            if t < min(floor, limit):
+                return math.inf
+            return total + float(np.cumsum([0.0, *rewards])[min(floor, limit)])
+        case BPNorm():
+            return min(1.0 - float(source.predicted[0]) / limit, 0.0) + total / limit
+    raise AssertionError(f"no closed form for {rescorer}")
+
+
+@pytest.mark.parametrize("score", SCORE_NAMES)
+@given(data=st.data())
+def test_closed_forms_equal_derived_bounds(score: str, data: st.DataObject) -> None:
+    rescorer = data.draw(rescorers(score))
+    sentence = data.draw(sentences(limit=40))
+    t = data.draw(st.integers(0, sentence.limit - 1))
+    total = data.draw(st.floats(-60.0, 0.0))
+    rewards = data.draw(st.lists(st.floats(0.0, 5.0), min_size=40, max_size=40))
+    prefix = Path(tuple([0] * t), (total,), 0, ())
+    source = source_of(sentence)
+    derived = bound_of(rescorer, sentence, prefix, rewards, seen=t)
+    assert derived == closed_form(rescorer, source, total, t, rewards)
+
+
+@pytest.mark.parametrize("score", SCORE_NAMES)
+@given(data=st.data())
+def test_can_beat_is_the_bound_compared(score: str, data: st.DataObject) -> None:
+    rescorer = data.draw(rescorers(score))
+    rows = data.draw(st.integers(1, 6))
+
+    def column(values: st.SearchStrategy[float]) -> list[float]:
+        return data.draw(st.lists(values, min_size=rows, max_size=rows))
+
+    counts = st.integers(0, 9)
+    source = Source(
+        np.array(column(counts)),
+        np.array(column(st.integers(1, 9))),
+        np.array(column(st.sampled_from([0, 2]))),
+        np.array(column(st.floats(0.5, 9.0))),
+    )
+    seen = np.array(column(counts))
+    rewards = Rewards(np.tile(np.arange(10.0), (rows, 1)), seen)
+    prefixes = Paths(np.array(column(st.floats(-5.0, 0.0) | st.just(-math.inf))), seen, rewards)
+    target = np.array(column(st.floats(-5.0, 5.0) | st.just(-math.inf)))
+    expected = rescorer.bound(source, prefixes) > target
+    assert (rescorer.can_beat(source, prefixes, target) == expected).all()
+
+
+@pytest.mark.parametrize("score", SCORE_NAMES)
+@given(data=st.data())
+def test_a_prefix_at_its_limit_has_no_completion(score: str, data: st.DataObject) -> None:
+    rescorer = data.draw(rescorers(score))
+    paths = Paths(np.array([-1.0]), np.array([3]), Rewards(np.arange(4.0)[None], np.array([3])))
+    assert rescorer.bound(Source.repeated(1, 2, 3, 0, 3.0), paths)[0] == -math.inf

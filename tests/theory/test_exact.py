@@ -1,0 +1,90 @@
+"""Exact search finds the best of all sequences, or says how far from it the answer may be."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from oracle import Table, all_finished, score_of
+from strategies import SCORE_NAMES, model_of, rescorers, sentences, tables
+
+from uncurse import Optimality, Rescorer, Sentence, exact_search, judge, record
+from uncurse.rescoring import AdaptiveReward, BPNorm, LengthNorm, LogProb
+from uncurse.stopping import Optimal
+from uncurse.testing import RandomModel
+
+
+def best_of_all(table: Table, sentence: Sentence, rescorer: Rescorer, rewards: list[float]) -> float:
+    scores = [score_of(rescorer, sentence, path, rewards) for path in all_finished(table, sentence)]
+    return max(scores, default=-math.inf)
+
+
+@pytest.mark.parametrize("score", SCORE_NAMES)
+@given(data=st.data())
+def test_exact_search_finds_the_best_of_all_sequences(score: str, data: st.DataObject) -> None:
+    table, sentence = data.draw(tables()), data.draw(sentences())
+    rescorer = data.draw(rescorers(score))
+    model, width = model_of(table), data.draw(st.integers(1, 3))
+    rewards = data.draw(st.lists(st.floats(0.0, 3.0), min_size=4, max_size=4))
+    found = exact_search(model, sentence, rescorer, width=width, rewards=np.array(rewards))
+    score_found = -math.inf if found.hypothesis is None else found.hypothesis.score
+    assert score_found == best_of_all(table, sentence, rescorer, rewards)
+    assert found.gap == 0.0
+
+
+@pytest.mark.parametrize("score", SCORE_NAMES)
+@given(data=st.data())
+def test_a_spent_budget_leaves_a_gap_that_holds(score: str, data: st.DataObject) -> None:
+    table, sentence = data.draw(tables()), data.draw(sentences())
+    rescorer = data.draw(rescorers(score))
+    rewards = data.draw(st.lists(st.floats(0.0, 3.0), min_size=4, max_size=4))
+    budget = data.draw(st.integers(1, 6))
+    found = exact_search(model_of(table), sentence, rescorer, width=1, budget=budget, rewards=np.array(rewards))
+    assert found.calls <= budget
+    if found.hypothesis is None:
+        assert found.gap in (0.0, math.inf)
+    else:
+        gain = best_of_all(table, sentence, rescorer, rewards) - found.hypothesis.score
+        assert gain <= found.gap + 1e-12
+
+
+def test_exact_search_finds_what_a_narrow_beam_misses() -> None:
+    model = RandomModel(seed=2, vocabulary=6, ending=0.5)
+    missed = 0
+    for first in range(30):
+        sentence = Sentence((first,), limit=7, predicted=4.0)
+        (trace,) = record(model, [sentence], width=2)
+        beam = judge(trace, BPNorm(), Optimal(), length=4.0)
+        exact = exact_search(model, sentence, BPNorm(), width=2)
+        assert exact.gap == 0.0
+        assert exact.hypothesis is not None
+        assert exact.hypothesis.score >= beam.hypotheses[0].score
+        missed += exact.hypothesis.score > beam.hypotheses[0].score
+        assert beam.optimality is not Optimality.GLOBAL or exact.hypothesis == beam.hypotheses[0]
+    assert missed > 0
+
+
+def test_branch_and_bound_asks_far_less_than_enumeration() -> None:
+    sentence = Sentence((1, 2), limit=8)
+    found = exact_search(RandomModel(seed=4, vocabulary=8), sentence, LogProb())
+    assert found.gap == 0.0
+    assert found.calls < 7**7 / 100
+
+
+def test_adaptive_reward_needs_the_rewards_of_a_search() -> None:
+    model, sentence = RandomModel(seed=2, vocabulary=6), Sentence((1,), limit=7, predicted=4.0)
+    with pytest.raises(ValueError, match=r"rewards=trace\.rewards"):
+        exact_search(model, sentence, AdaptiveReward())
+    with pytest.raises(ValueError, match="2 rewards are too few for outputs of up to 7 tokens"):
+        exact_search(model, sentence, AdaptiveReward(), rewards=np.array([1.0, 1.0]))
+
+
+def test_what_a_score_needs_is_asked_for() -> None:
+    model = RandomModel(seed=2, vocabulary=6)
+    with pytest.raises(ValueError, match="predicted length"):
+        exact_search(model, Sentence((1,), limit=7), BPNorm())
+    with pytest.raises(ValueError, match="budget = 0"):
+        exact_search(model, Sentence((1,), limit=7), LengthNorm(), budget=0)

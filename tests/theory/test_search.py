@@ -1,0 +1,53 @@
+"""A search, live or judged from a trace, returns what the definitions say."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from oracle import Table, textbook_search, textbook_steps
+from strategies import RULE_NAMES, SCORE_NAMES, decodings, model_of, sentences, tables
+
+from uncurse import Decoding, Sentence, beam_search, judge, record
+
+
+@pytest.mark.parametrize("stop", RULE_NAMES)
+@pytest.mark.parametrize("score", SCORE_NAMES)
+@given(data=st.data())
+def test_a_search_returns_what_the_definitions_say(score: str, stop: str, data: st.DataObject) -> None:
+    table, sentence = data.draw(tables()), data.draw(sentences())
+    decoding = data.draw(decodings(score, stop))
+    (found,) = beam_search(model_of(table), [sentence], decoding)
+    assert dataclasses.replace(found, signature="") == textbook_search(table, sentence, decoding)
+
+
+@pytest.mark.parametrize("stop", RULE_NAMES)
+@pytest.mark.parametrize("score", SCORE_NAMES)
+@given(data=st.data())
+def test_judged_traces_equal_live_searches(score: str, stop: str, data: st.DataObject) -> None:
+    table, sentence = data.draw(tables()), data.draw(sentences(limit=6))
+    decoding = data.draw(decodings(score, stop))
+    limit = data.draw(st.integers(1, sentence.limit))
+    model = model_of(table)
+    (trace,) = record(model, [sentence], decoding.width, decoding.slots)
+    (live,) = beam_search(model, [dataclasses.replace(sentence, limit=limit)], decoding)
+    judged = judge(trace, decoding.score, decoding.stop, decoding.n_best, sentence.predicted, limit)
+    assert judged == live
+
+
+@given(tables(), sentences(limit=5), decodings())
+def test_a_trace_holds_every_step_of_the_beam(table: Table, sentence: Sentence, decoding: Decoding) -> None:
+    (trace,) = record(model_of(table), [sentence], decoding.width, decoding.slots)
+    steps = textbook_steps(table, sentence, decoding)
+    assert trace.steps == len(steps)
+    assert trace.complete
+    for index, step in enumerate(steps):
+        ranks = trace.is_live[index].nonzero()[0]
+        live = [trace.hypothesis(index, int(rank), 0.0) for rank in ranks]
+        assert [(each.tokens, each.log_prob, each.log_probs) for each in live] == [
+            (path.tokens, path.total, path.log_probs) for path in step.live
+        ]
+        assert trace.rewards[index] == step.reward
+        assert trace.pruned[index] == step.pruned

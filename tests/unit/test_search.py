@@ -1,0 +1,196 @@
+"""Beam search: greedy, prefixes, coverage, truncation, and what it refuses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from uncurse import Continuations, Decoding, ModelError, Optimality, Search, Sentence, Slots, beam_search, record
+from uncurse.arrays import Floats, Ints
+from uncurse.testing import RandomModel, TableModel
+from uncurse.testing.models import TableState
+
+
+def greedy(model: RandomModel, sentence: Sentence) -> tuple[int, ...]:
+    state, token, tokens = model.start([sentence.source]), model.begin, list[int]()
+    while len(tokens) < sentence.limit and token != model.end:
+        given, state = model.step(state, np.array([token]), 1, False)
+        token = int(given.tokens[0, 0])
+        tokens.append(token)
+    return tuple(tokens)
+
+
+def test_beam_1_equals_greedy_when_the_end_occupies_a_slot() -> None:
+    model = RandomModel(seed=11, vocabulary=7)
+    sentences = [Sentence((index, 2), limit=12) for index in range(50)]
+    results = beam_search(model, sentences, Decoding.of(1, "log-prob", "exhaustive"))
+    assert [result.hypotheses[0].tokens for result in results] == [greedy(model, each) for each in sentences]
+
+
+def test_a_forced_prefix_counts_neither_in_score_nor_length() -> None:
+    model = RandomModel(seed=1, vocabulary=6)
+    plain = Sentence((1, 2), limit=8, predicted=6.0)
+    forced = Sentence((1, 2), limit=8, prefix=(3, 0, 3), predicted=9.0)
+    (result,) = beam_search(model, [forced], Decoding.of(5, "bp-norm"))
+    best = result.hypotheses[0]
+    state = model.start([forced.source])
+    for token in (model.begin, 3, 0):
+        _, state = model.step(state, np.array([token]), 1, False)
+    total, last = 0.0, 3
+    for token, log_prob in zip(best.tokens, best.log_probs, strict=True):
+        given, state = model.step(state, np.array([last]), model.vocabulary, False)
+        expected = given.log_probs[0, given.tokens[0] == token][0]
+        assert log_prob == expected
+        total, last = total + log_prob, token
+    assert best.log_prob == total
+    assert best.length == len(best.tokens) <= plain.limit
+    assert best.score == min(1 - 6.0 / best.length, 0) + total / best.length
+    assert "|prefix:3-0-3|" in result.signature
+
+
+def test_a_prefix_costs_a_model_row_for_each_token() -> None:
+    model = RandomModel(seed=1, vocabulary=6)
+    results = [
+        beam_search(model, [Sentence((1,), limit=1, prefix=prefix)], Decoding.of(3, "log-prob"))[0]
+        for prefix in [(), (2,), (2, 2, 2)]
+    ]
+    assert [result.rows for result in results] == [1, 2, 4]
+
+
+def test_an_end_in_a_prefix_is_refused() -> None:
+    model = RandomModel(seed=1, vocabulary=6)
+    with pytest.raises(ValueError, match="sentence 1: the end token 5 cannot be in a prefix"):
+        record(model, [Sentence((1,), 4), Sentence((1,), 4, prefix=(5,))], width=2)
+
+
+def test_coverage_of_padded_positions_is_never_counted() -> None:
+    """Beyond a source's end the attention is anything; a sentence beside a longer one scores as it does alone."""
+    attention = np.array([[0.25, 0.5, 7.0, 0.0], [0.25, 0.25, 0.0, 3.0]])
+    model = TableModel(np.array([[-1.0, -2.0], [-1.0, -0.5]]), np.array([[1, 1], [1, 1]]), attention)
+    short, long = Sentence((0, 2), limit=2), Sentence((0, 0, 0, 2), limit=2)
+    decoding = Decoding.of(2, "gnmt:alpha=0,beta=1")
+    for others in ([], [long]):
+        result = beam_search(model, [short, *others], decoding)[0]
+        best = result.hypotheses[0]
+        assert best.tokens == (0, 1)
+        assert best.score == -1.5 + np.log(0.5) + np.log(0.75)
+
+
+def test_unattended_pieces_count_as_epsilon() -> None:
+    model = TableModel(np.array([[-1.0, -2.0]]), np.zeros((1, 2), dtype=np.int64), np.zeros((1, 3)))
+    (result,) = beam_search(model, [Sentence((0, 0, 0), limit=1)], Decoding.of(2, "gnmt:alpha=0,beta=1"))
+    assert result.hypotheses[0].score == pytest.approx(-2.0 + 3 * math.log(1e-6))
+
+
+def test_coverage_needs_a_model_that_attends() -> None:
+    with pytest.raises(ValueError, match="gives no attention"):
+        Search(RandomModel(seed=1, vocabulary=6), Decoding.of(2, "gnmt:beta=0.2"))
+
+
+@pytest.mark.parametrize(("score", "stop"), [("bp-norm", "optimal"), ("log-prob", "predicted-horizon")])
+def test_a_needed_length_is_asked_for_at_once(score: str, stop: str) -> None:
+    search = Search(RandomModel(seed=1, vocabulary=6), Decoding.of(2, score, stop))
+    with pytest.raises(ValueError, match="predicted length"):
+        search.join([Sentence((1,), limit=4)])
+    assert len(search) == 0
+
+
+def test_truncated_outputs_are_returned_only_if_nothing_finished_and_marked() -> None:
+    never = TableModel(np.array([[-0.5, -1.0, -math.inf]]), np.zeros((1, 3), dtype=np.int64))
+    (result,) = beam_search(never, [Sentence((0,), limit=3)], Decoding.of(4, "length-norm", n_best=2))
+    assert result.optimality is Optimality.TRUNCATED
+    assert [each.tokens for each in result.hypotheses] == [(0, 0, 0), (0, 0, 1)]
+    assert result.hypotheses[0].score == -0.5
+    assert result.gap == math.inf
+
+
+def test_a_model_with_no_way_on_gives_nothing() -> None:
+    dead = TableModel(np.full((1, 2), -math.inf), np.zeros((1, 2), dtype=np.int64))
+    (result,) = beam_search(dead, [Sentence((0,), limit=3)], Decoding.of(2, "log-prob"))
+    assert (result.hypotheses, result.optimality) == ((), Optimality.TRUNCATED)
+
+
+def test_a_cancelled_sentence_gives_the_best_so_far_with_its_gap() -> None:
+    model = TableModel(np.array([[-0.5, -1.0]]), np.zeros((1, 2), dtype=np.int64))
+    search = Search(model, Decoding.of(2, "length-norm"))
+    first, second = search.join([Sentence((0,), limit=50), Sentence((0,), limit=50)])
+    assert search.cancel(second).hypotheses == ()
+    search.advance()
+    search.advance()
+    result = search.cancel(first)
+    assert result.optimality is Optimality.NONE
+    assert result.hypotheses[0].tokens == (0, 1)
+    assert result.gap == -1.0 / 50 - -0.75
+    assert len(search) == 0
+    with pytest.raises(KeyError, match="ticket 0"):
+        search.cancel(first)
+
+
+def test_advancing_an_empty_search_is_refused() -> None:
+    with pytest.raises(ValueError, match="no sentence"):
+        Search(RandomModel(seed=1, vocabulary=6), Decoding.of(2, "log-prob")).advance()
+
+
+class Faulty:
+    """A table model that gives one wrong number to one sentence at one step."""
+
+    def __init__(self, wrong: float) -> None:
+        self.table = TableModel(np.array([[-0.5, -1.0]]), np.zeros((1, 2), dtype=np.int64))
+        self.signature, self.vocabulary, self.begin, self.end = "faulty", 2, -1, 1
+        self.attends, self.wrong, self.calls = False, wrong, 0
+
+    def start(self, sources: Sequence[Sequence[int]]) -> TableState:
+        return self.table.start(sources)
+
+    def step(self, state: TableState, tokens: Ints, k: int, attention: bool) -> tuple[Continuations, TableState]:
+        given, after = self.table.step(state, tokens, k, attention)
+        self.calls += 1
+        log_probs: Floats = given.log_probs.copy()
+        if self.calls == 2:
+            log_probs[-1, 0] = self.wrong
+        return Continuations(given.tokens, log_probs), after
+
+
+@pytest.mark.parametrize("wrong", [0.25, 1.1e-5, math.nan, math.inf])
+def test_what_is_not_a_log_probability_is_an_error_naming_step_and_sentence(wrong: float) -> None:
+    sentences = [Sentence((0,), limit=5), Sentence((0,), limit=5)]
+    with pytest.raises(ModelError, match=f"sentence 1, step 2: the model gave {wrong}"):
+        beam_search(Faulty(wrong), sentences, Decoding.of(2, "log-prob", "exhaustive"))
+
+
+def test_a_hair_above_zero_is_rounding() -> None:
+    (result,) = beam_search(Faulty(1e-5), [Sentence((0,), limit=2)], Decoding.of(1, "log-prob", "exhaustive"))
+    assert result.hypotheses[0].log_probs == (-0.5, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"width": 0}, "width = 0 is not allowed: width must be a whole number >= 1"),
+        ({"width": 2.5}, r"width = 2\.5 is not allowed"),
+        ({"n_best": 0}, "n_best = 0 is not allowed"),
+        ({"slots": "keep"}, "slots = 'keep' is not allowed"),
+        ({"stop": "optimum"}, "unknown stopping rule 'optimum'; did you mean 'optimal'"),
+    ],
+)
+def test_a_bad_decoding_is_refused(change: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Decoding.of(**change)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "change", [{"limit": 0}, {"predicted": 0.0}, {"predicted": math.nan}, {"predicted": math.inf}]
+)
+def test_a_bad_sentence_is_refused(change: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="is not allowed"):
+        Sentence(**{"source": (1,), "limit": 3, **change})  # type: ignore[arg-type]
+
+
+def test_a_beam_wider_than_the_vocabulary_is_no_trouble() -> None:
+    model = RandomModel(seed=1, vocabulary=3)
+    for slots in Slots:
+        (trace,) = record(model, [Sentence((1,), limit=6)], width=40, slots=slots)
+        assert trace.live_counts.tolist()[:4] == [2, 4, 8, 16]
