@@ -11,6 +11,7 @@ from uncurse.result import Hypothesis, Optimality, Result
 from uncurse.search import Search, beam_search, record
 from uncurse.stopping import RULES, Evidence, StoppingRule
 from uncurse.trace import Trace
+from uncurse.tracefile import load_traces, save_traces
 from uncurse.version import VERSION as __version__  # noqa: N811
 
 __all__ = [
@@ -41,6 +42,8 @@ __all__ = [
     "beam_search",
     "exact_search",
     "judge",
+    "load_traces",
     "parameter",
     "record",
+    "save_traces",
 ]

@@ -55,7 +55,7 @@ def save_traces(path: Path | str, traces: Sequence[Trace]) -> None:
 def load_traces(path: Path | str) -> list[Trace]:
     """Read the traces of a corpus."""
     try:
-        with np.load(Path(path), allow_pickle=False) as file:
+        with Path(path).open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         header = json.loads(arrays["header"].tobytes())
         if header["format"] != FORMAT:

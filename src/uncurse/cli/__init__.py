@@ -1,0 +1,58 @@
+"""The command `uncurse`: one file for each subcommand; errors become one line and exit status 2 here."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated, NoReturn
+
+import typer
+
+from uncurse.cli.methods import methods
+from uncurse.version import VERSION
+
+app = typer.Typer(
+    name="uncurse",
+    help="Beam search that gets better, not worse, when the beam gets wider.",
+    add_completion=False,
+    rich_markup_mode=None,
+)
+app.command()(methods)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"uncurse {VERSION}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def start(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    """Beam search that gets better, not worse, when the beam gets wider."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command; what a user did wrong is told in one line."""
+    try:
+        app(args=arguments, standalone_mode=False)
+        sys.stdout.flush()
+    except (typer.TyperException, ValueError, OSError) as error:
+        if isinstance(error, BrokenPipeError):  # the reader has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return
+        _fail(str(error) or type(error).__name__)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _fail(message: str) -> NoReturn:
+    typer.echo("uncurse: " + " ".join(message.split()), err=True)
+    sys.exit(2)

@@ -1,0 +1,78 @@
+"""Mistakes to be made on purpose, one at a time: `UNCURSE_MUTANT=name pytest -p mutants`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from uncurse import beam, judging, ledger, search
+from uncurse.arrays import Floats, Ints
+from uncurse.rescoring import Paths, Rescorer, Source
+from uncurse.stopping import Evidence
+
+
+def bound_one_length_short() -> None:
+    """The longest outputs are left out of the bound."""
+    right = Rescorer.bound
+
+    def bound(self: Rescorer, source: Source, prefixes: Paths) -> Floats:
+        return right(self, replace(source, limit=source.limit - 1), prefixes)
+
+    Rescorer.bound = bound  # type: ignore[method-assign]
+
+
+def bound_one_length_late() -> None:
+    """The shortest outputs are left out of the bound."""
+    right = Rescorer.bound
+
+    def bound(self: Rescorer, source: Source, prefixes: Paths) -> Floats:
+        return right(self, source, replace(prefixes, length=prefixes.length + 1))
+
+    Rescorer.bound = bound  # type: ignore[method-assign]
+
+
+def pruned_forgotten() -> None:
+    """What was let go is not remembered."""
+    right = ledger.Ledger.write
+
+    def write(self: ledger.Ledger, pages: Ints, step: Ints, kept: ledger.Kept) -> None:
+        right(self, pages, step, replace(kept, pruned=np.full(len(pages), -np.inf)))
+
+    ledger.Ledger.write = write  # type: ignore[method-assign]
+
+
+def hope_lost_early() -> None:
+    """One hopeful prefix too many is dropped."""
+    right = judging.hopeful
+
+    def hopeful(evidence: Evidence, live: Floats, first: Ints, counts: Ints) -> Ints:
+        left = right(evidence, live, first, counts)
+        return np.where(left > 1, left - 1, left)
+
+    search.hopeful = hopeful  # type: ignore[attr-defined]
+
+
+def ties_reversed() -> None:
+    """Equal continuations are taken in the wrong order."""
+    right = beam.best
+
+    def best(values: Floats, count: int, order: Callable[[Ints, Ints], Ints]) -> Ints:
+        return right(values, count, lambda rows, columns: -order(rows, columns))
+
+    beam.best = best  # type: ignore[attr-defined]
+
+
+CAUGHT_BY = {  # where to look first, to save time: others catch them too
+    bound_one_length_short: "test_bound.py",
+    bound_one_length_late: "test_bound.py",
+    pruned_forgotten: "test_certificates.py",
+    hope_lost_early: "test_optimal_stopping.py",
+    ties_reversed: "test_search.py",
+}
+MUTANTS = {mutant.__name__: mutant for mutant in CAUGHT_BY}
+
+if chosen := os.environ.get("UNCURSE_MUTANT"):
+    MUTANTS[chosen]()

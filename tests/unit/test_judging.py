@@ -1,0 +1,51 @@
+"""What judging refuses, and the places where it is easy to be off by one."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from uncurse import RULES, Decoding, Sentence, beam_search, judge, record
+from uncurse.judging import running_best
+from uncurse.rescoring import LogProb
+from uncurse.stopping import Exhaustive
+from uncurse.testing import RandomModel
+
+MODEL = RandomModel(seed=8, vocabulary=9, ending=0.5)
+(TRACE,) = record(MODEL, [Sentence((1, 2), limit=9, predicted=4.0)], 5)
+
+
+@pytest.mark.parametrize("limit", [0, 10, -1])
+def test_a_trace_answers_for_limits_up_to_its_own(limit: int) -> None:
+    with pytest.raises(ValueError, match="this trace answers for 1 to 9"):
+        judge(TRACE, LogProb(), Exhaustive(), limit=limit)
+
+
+def test_n_best_must_be_positive() -> None:
+    with pytest.raises(ValueError, match="n_best = 0 is not allowed"):
+        judge(TRACE, LogProb(), Exhaustive(), n_best=0)
+
+
+def test_a_judged_limit_is_in_the_signature() -> None:
+    result = judge(TRACE, LogProb(), Exhaustive(), limit=4)
+    assert "|limit:4|" in result.signature
+    (live,) = beam_search(MODEL, [Sentence((1, 2), limit=4)], Decoding.of(5, "log-prob", "exhaustive"))
+    assert result == live
+
+
+def test_judging_twice_gives_the_same() -> None:
+    for rule in RULES:
+        first, again = (judge(TRACE, LogProb(), rule.method(), 3, 4.0) for _ in range(2))
+        assert first == again
+
+
+@given(st.lists(st.integers(-4, 4).map(float), max_size=12), st.integers(1, 5))
+def test_the_running_best_is_the_best_of_every_beginning(scores: list[float], depth: int) -> None:
+    found = running_best(np.array(scores), depth)
+    for count in range(len(scores) + 1):
+        expected = sorted(scores[:count], reverse=True)[:depth]
+        assert found[count].tolist() == expected + [-math.inf] * (depth - len(expected))

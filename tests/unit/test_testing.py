@@ -1,0 +1,166 @@
+"""The conformance kit finds what it is there to find."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import pytest
+
+from uncurse import Continuations, Paths, Rescorer, Source
+from uncurse.arrays import Floats, Ints
+from uncurse.testing import RandomModel, TableModel, check_rescorer, check_step_model, top_continuations
+from uncurse.testing.models import RandomState
+
+SOURCES = [(1, 2, 3), (4,), (5, 6)]
+
+
+@dataclass(frozen=True)
+class LikesUnlikely(Rescorer):
+    def score(self, source: Source, paths: Paths) -> Floats:
+        return -paths.log_prob
+
+
+@dataclass(frozen=True)
+class DislikesCoverage(Rescorer):
+    def score(self, source: Source, paths: Paths) -> Floats:
+        return paths.log_prob - paths.coverage
+
+
+@dataclass(frozen=True)
+class DislikesRewards(Rescorer):
+    def score(self, source: Source, paths: Paths) -> Floats:
+        return paths.log_prob - paths.reward_until(paths.length)
+
+
+@dataclass(frozen=True)
+class CapsRewards(Rescorer):
+    def score(self, source: Source, paths: Paths) -> Floats:
+        return paths.log_prob + np.minimum(paths.reward_until(paths.length), 3.0)
+
+
+@dataclass(frozen=True)
+class ComparesNeighbours(Rescorer):
+    def score(self, source: Source, paths: Paths) -> Floats:
+        return paths.log_prob - paths.log_prob.max()
+
+
+@dataclass(frozen=True)
+class NotANumber(Rescorer):
+    def score(self, source: Source, paths: Paths) -> Floats:
+        return np.where(paths.length > 3, np.nan, paths.log_prob)
+
+
+@pytest.mark.parametrize(
+    ("broken", "complaint"),
+    [
+        (LikesUnlikely(), "falls when the log-probability rises"),
+        (DislikesCoverage(), "falls when the coverage rises"),
+        (DislikesRewards(), "falls when an adaptive reward rises"),
+        (CapsRewards(), "depends on a reward, and is bounded in it"),
+        (ComparesNeighbours(), "depends on the hypotheses beside it"),
+        (NotANumber(), "is NaN"),
+    ],
+)
+def test_a_score_that_breaks_the_contract_is_found_out(broken: Rescorer, complaint: str) -> None:
+    with pytest.raises(AssertionError, match=complaint):
+        check_rescorer(broken)
+
+
+@pytest.mark.parametrize("attends", [False, True])
+def test_the_models_of_the_kit_pass_their_own_check(attends: bool) -> None:
+    check_step_model(RandomModel(seed=1, vocabulary=7, attends=attends), SOURCES, tolerance=0.0)
+    attention = np.full((3, 4), 0.25) if attends else None
+    table = TableModel(np.log(np.full((3, 4), 0.25)), np.arange(12).reshape(3, 4) % 3, attention)
+    check_step_model(table, SOURCES, tolerance=0.0)
+
+
+class Wrapped:
+    """A random model with something broken in it."""
+
+    def __init__(self, fault: str) -> None:
+        self.fault = fault
+        self.inner = RandomModel(seed=1, vocabulary=7, attends=True)
+        self.signature = "a|b" if fault == "signature" else "wrapped"
+        self.vocabulary, self.begin = 7, -1
+        self.end = 7 if fault == "end" else 6
+        self.attends = True
+
+    def start(self, sources: Sequence[Sequence[int]]) -> FaultyState:
+        if self.fault == "batch" and len(sources) == 1:
+            sources = [(0, *sources[0])]
+        return FaultyState(self.inner.start(sources), self.fault)
+
+    def step(self, state: FaultyState, tokens: Ints, k: int, attention: bool) -> tuple[Continuations, FaultyState]:
+        given, after = self.inner.step(state.inner, tokens, k, attention)
+        ids, values, received = given.tokens, given.log_probs.copy(), given.attention
+        if self.fault == "positive":
+            values[0, 0] = 0.5
+        if self.fault == "repeated":
+            ids = np.where(ids == 3, 4, ids)
+        if self.fault == "k best" and k < 7:
+            values = values - 0.5
+        if self.fault == "few" and k == 7:
+            ids, values = ids[:, :5], values[:, :5]
+        if self.fault == "attention":
+            received = None
+        if self.fault == "negative attention" and received is not None:
+            received = received - 0.9
+        if self.fault == "short attention" and received is not None:
+            received = received[:, :1]
+        if self.fault == "used up":
+            state.inner.keys[:] = after.keys
+        return Continuations(ids, values, received), FaultyState(after, self.fault)
+
+
+@dataclass(frozen=True)
+class FaultyState:
+    inner: RandomState
+    fault: str
+
+    def select(self, rows: Ints) -> Self:
+        if self.fault == "select":
+            rows = np.sort(rows)
+        if self.fault == "used up":
+            return self
+        return type(self)(self.inner.select(rows), self.fault)
+
+    def append(self, other: Self) -> Self:
+        one, two = (other, self) if self.fault == "append" else (self, other)
+        return type(self)(one.inner.append(two.inner), self.fault)
+
+
+@pytest.mark.parametrize(
+    ("fault", "complaint"),
+    [
+        ("signature", "must not contain"),
+        ("end", "outside 0 … 6"),
+        ("batch", "sentences are appended"),
+        ("positive", "above 0"),
+        ("repeated", "every token once"),
+        ("k best", "are not its best"),
+        ("few", "the whole vocabulary was asked for"),
+        ("attention", "gave no attention"),
+        ("negative attention", "attention is NaN or negative"),
+        ("short attention", "attention is missing"),
+        ("select", "rows are selected in another order"),
+        ("append", "sentences are appended"),
+        ("used up", "tokens and log-probabilities|rows are selected|not its best|row is selected"),
+    ],
+)
+def test_a_model_that_breaks_the_contract_is_found_out(fault: str, complaint: str) -> None:
+    check_step_model(Wrapped("none"), SOURCES)
+    with pytest.raises((AssertionError, ValueError), match=complaint):
+        check_step_model(Wrapped(fault), SOURCES)
+
+
+def test_ties_go_to_the_lower_token() -> None:
+    given = top_continuations(np.array([[-1.0, -0.5, -1.0, -0.5, -1.0]]), 3)
+    assert given.tokens.tolist() == [[1, 3, 0]]
+
+
+def test_one_source_is_no_batch() -> None:
+    with pytest.raises(ValueError, match="at least 2"):
+        check_step_model(RandomModel(seed=1, vocabulary=7), [(1,)])

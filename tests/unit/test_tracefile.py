@@ -1,0 +1,90 @@
+"""Traces on disk judge as they did in memory."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from uncurse import RULES, SCORES, Sentence, Slots, judge, load_traces, record, save_traces
+from uncurse.testing import RandomModel
+
+MODEL = RandomModel(seed=8, vocabulary=9, ending=0.5, attends=True)
+SENTENCES = [
+    Sentence(tuple(range(index % 4)), limit=3 + index % 9, prefix=(1, 2)[: index % 3], predicted=4.0)
+    for index in range(12)
+]
+SPECS = ["log-prob", "length-norm", "gnmt:beta=0.3", "bounded-word-reward:reward=1", "adaptive-reward", "bp-norm"]
+
+
+@pytest.mark.parametrize("slots", Slots)
+def test_a_saved_trace_judges_to_the_bit_as_before(tmp_path: Path, slots: Slots) -> None:
+    traces = record(MODEL, SENTENCES, 5, slots)
+    save_traces(tmp_path / "corpus.traces", traces)
+    loaded = load_traces(tmp_path / "corpus.traces")
+    for before, after in zip(traces, loaded, strict=True):
+        for spec in SPECS:
+            for rule in RULES:
+                ways = SCORES.parse(spec), rule.method(), 2, 4.0
+                assert judge(after, *ways) == judge(before, *ways)
+
+
+def test_numbers_of_a_float32_model_are_kept_in_four_bytes(tmp_path: Path) -> None:
+    (trace,) = record(MODEL, [Sentence((1, 2), limit=12)], 5)
+    narrow = trace.log_probs.astype(np.float32).astype(np.float64)
+    for name, log_probs in (("wide", trace.log_probs), ("narrow", narrow)):
+        save_traces(tmp_path / name, [dataclasses.replace(trace, log_probs=log_probs)])
+        with np.load(tmp_path / name) as file:
+            assert file["log_probs"].dtype == (np.float32 if name == "narrow" else np.float64)
+        (loaded,) = load_traces(tmp_path / name)
+        kept = trace.tokens >= 0
+        assert loaded.log_probs[kept].tolist() == log_probs[kept].tolist()
+
+
+def test_traces_of_different_searches_do_not_mix(tmp_path: Path) -> None:
+    traces = [record(MODEL, SENTENCES[:1], width)[0] for width in (2, 3)]
+    with pytest.raises(ValueError, match="trace 1 is of another search"):
+        save_traces(tmp_path / "corpus.traces", traces)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_saving_nothing_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no traces"):
+        save_traces(tmp_path / "corpus.traces", [])
+
+
+def test_a_damaged_file_is_an_error_with_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "corpus.traces"
+    save_traces(path, record(MODEL, SENTENCES, 5))
+    whole = path.read_bytes()
+    for damaged in (b"", b"nonsense", whole[: len(whole) // 2], whole[:200] + b"\0\0\0\0" + whole[204:]):
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"corpus\.traces is not a whole trace file"):
+            load_traces(path)
+    with pytest.raises(FileNotFoundError):
+        load_traces(tmp_path / "missing")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("steps", np.array([99])),
+        ("parents", np.array([77] * 500, dtype=np.int64)),
+        ("ranks", np.array([-1] * 12)),
+        ("tokens", np.array([0])),
+        ("header", np.frombuffer(json.dumps({"format": "uncurse traces 0"}).encode(), dtype=np.uint8)),
+        ("rewards", np.array([{}], dtype=object)),
+    ],
+)
+def test_impossible_numbers_are_refused(tmp_path: Path, name: str, value: np.ndarray) -> None:  # type: ignore[type-arg]
+    path = tmp_path / "corpus.traces"
+    save_traces(path, record(MODEL, [Sentence((1, 2), limit=12)], 5))
+    with np.load(path) as file:
+        arrays = {each: file[each] for each in file.files}
+    with path.open("wb") as file_out:
+        np.savez(file_out, **{**arrays, name: value})
+    with pytest.raises(ValueError, match="is not a whole trace file"):
+        load_traces(path)
