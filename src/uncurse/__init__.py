@@ -2,7 +2,7 @@
 
 from uncurse.decoding import Decoding, Sentence, Slots
 from uncurse.exact import ExactResult, exact_search
-from uncurse.judging import judge
+from uncurse.judging import judge, judge_all
 from uncurse.length import FixedRatio, LengthPredictor, Limit
 from uncurse.model import Continuations, ModelError, State, StepModel
 from uncurse.registry import parameter
@@ -42,6 +42,7 @@ __all__ = [
     "beam_search",
     "exact_search",
     "judge",
+    "judge_all",
     "load_traces",
     "parameter",
     "record",

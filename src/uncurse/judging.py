@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import insort
+from collections.abc import Sequence
+from functools import cached_property
 from typing import final
 
 import numpy as np
@@ -26,145 +29,204 @@ def judge(
 
     `length` is the predicted length, `limit` any limit up to that of the recorded search.
     """
+    return judge_all(trace, [(rescorer, stopping)], n_best, length, limit)[0]
+
+
+def judge_all(
+    trace: Trace,
+    ways: Sequence[tuple[Rescorer, StoppingRule]],
+    n_best: int = 1,
+    length: float | None = None,
+    limit: int | None = None,
+) -> list[Result]:
+    """The same for many scores and rules at once; what rules of one score have in common is done once."""
     check_count("n_best", n_best)
     limit = trace.limit if limit is None else limit
     if not 1 <= limit <= trace.limit:
         raise ValueError(f"limit = {limit} is not allowed: this trace answers for 1 to {trace.limit}")
-    case = Case(trace, rescorer, stopping, n_best, length, limit)
-    stop = case.stop_step()
-    return case.result(stop, case.rows_until(stop))
+    results: dict[int, Result] = {}
+    for rescorer in dict.fromkeys(rescorer for rescorer, _ in ways):
+        case = Case(trace, rescorer, n_best, length, limit)
+        mine = [index for index, (each, _) in enumerate(ways) if each == rescorer]
+        rules = [ways[index][1] for index in mine]
+        stops = [case.stop_step(rule) for rule in rules]
+        rows = [case.rows_until(stop, rule) for stop, rule in zip(stops, rules, strict=True)]
+        results.update(zip(mine, case.results(stops, rows, rules), strict=True))
+    return [results[index] for index in range(len(ways))]
 
 
 @final
 class Case:
-    """One recorded search and one way to judge it; it looks at nothing after the step it is asked about."""
+    """One recorded search under one score; it looks at nothing after the step that it is asked about."""
 
-    def __init__(
-        self,
-        trace: Trace,
-        rescorer: Rescorer,
-        stopping: StoppingRule,
-        n_best: int,
-        length: float | None,
-        limit: int,
-    ) -> None:
-        self.trace = trace
-        self.rescorer = rescorer
-        self.stopping = stopping
-        self.n_best = n_best
-        self.length = length
-        self.limit = limit
+    def __init__(self, trace: Trace, rescorer: Rescorer, n_best: int, length: float | None, limit: int) -> None:
+        self._trace = trace
+        self._rescorer = rescorer
+        self._n_best = n_best
+        self._length = length
+        self._limit = limit
         self._reads_rewards = needs(rescorer).rewards
         self._source = Source.repeated(1, trace.source_length, limit, len(trace.prefix), length)
-        steps, _ = trace.finished
-        self.scores: Floats = np.empty(0)  # [finished]
-        if len(steps):
-            lengths = steps + 1
-            paths = Paths(trace.finished_sums, lengths, self._rewards(lengths), trace.finished_coverage)
-            self.scores = rescorer.score(self._source, paths)
 
-    def stop_step(self) -> int:
-        """The step after which the rule stops."""
-        steps = np.arange(1, min(self.trace.steps, self.limit) + 1)
-        stops = np.flatnonzero(self.stopping.decide(self._evidence(steps)))
+    def stop_step(self, rule: StoppingRule) -> int:
+        """The step after which a rule stops."""
+        evidence = self._evidence_for_width if rule.reads_width_best else self._evidence
+        stops = np.flatnonzero(rule.decide(evidence))
         if not len(stops):
             raise ValueError("this trace ends before the rule would stop; record an exhaustive search")
         return int(stops[0]) + 1
 
-    def rows_until(self, stop: int) -> int:
+    def rows_until(self, stop: int, rule: StoppingRule) -> int:
         """How many prefixes a live search that stops at a step would have run the model on."""
-        alive = self.trace.live_counts[: stop - 1].copy()  # after steps 1 … stop - 1
-        if self.stopping.drops_hopeless:
-            asked = np.flatnonzero(self.trace.finished_counts[: stop - 1] >= self.n_best)
+        alive = self._trace.live_counts[: stop - 1]  # after steps 1 … stop - 1
+        if rule.drops_hopeless:
+            asked = np.flatnonzero(self._trace.finished_counts[: stop - 1] >= self._n_best)
             if len(asked):
-                live, first = self.trace.live_sums.ravel(), asked * self.trace.width
-                alive[asked] = hopeful(self._evidence(asked + 1), live, first, alive[asked])
-        return len(self.trace.prefix) + 1 + int(alive.sum())
+                alive = alive.copy()
+                live, first = self._trace.live_sums.ravel(), asked * self._trace.width
+                alive[asked] = hopeful(self._evidence.take(asked), live, first, alive[asked])
+        return len(self._trace.prefix) + 1 + int(alive.sum())
 
-    def result(self, stop: int, rows: int) -> Result:
-        """The n best of what had finished by a step, and what is proved about them."""
-        trace = self.trace
-        finished = int(trace.finished_counts[stop - 1]) if stop else 0
-        if finished:
-            hypotheses = self._n_best(finished)
-            optimality, gap = self._certificate(stop, hypotheses)
-        else:
-            hypotheses, optimality, gap = self._truncated(stop), Optimality.TRUNCATED, np.inf
-        beam = trace.signature_with(self.limit)
-        signature = result_signature(beam, self.rescorer, self.stopping, self.n_best, self.length)
-        return Result(hypotheses, optimality, gap, stop, rows, signature)
+    def results(self, stops: Sequence[int], rows: Sequence[int], rules: Sequence[StoppingRule]) -> list[Result]:
+        """For searches stopped at some steps, the n best of what had finished and what is proved of them."""
+        chosen = [self._chosen(stop) for stop in stops]
+        certificates = self._certificates(stops, chosen)
+        beam = self._trace.signature_with(self._limit)
+        return [
+            Result(
+                hypotheses or self._truncated(stop),
+                optimality,
+                gap,
+                stop,
+                rows_run,
+                result_signature(beam, self._rescorer, rule, self._n_best, self._length),
+            )
+            for stop, rows_run, rule, hypotheses, (optimality, gap) in zip(
+                stops, rows, rules, chosen, certificates, strict=True
+            )
+        ]
 
-    def _n_best(self, finished: int) -> tuple[Hypothesis, ...]:
-        scores = self.scores[:finished]
-        if self.n_best == 1:
-            best = [int(scores.argmax())]
-        else:
-            best = np.argsort(-scores, kind="stable")[: self.n_best].tolist()
-        steps, ranks = self.trace.finished
-        return tuple(
-            self.trace.hypothesis(int(steps[each]), int(ranks[each]), float(scores[each])) for each in best
+    @cached_property
+    def _scores(self) -> Floats:
+        """The score of everything that finished, [finished]."""
+        trace = self._trace
+        lengths = trace.finished[0] + 1
+        paths = Paths(trace.finished_sums, lengths, self._rewards(lengths), trace.finished_coverage)
+        return self._rescorer.score(self._source, paths) if len(lengths) else np.empty(0)
+
+    @cached_property
+    def _evidence(self) -> Evidence:
+        """What was known after each step, [steps]."""
+        trace = self._trace
+        count = min(trace.steps, self._limit)
+        steps, finished = np.arange(1, count + 1), trace.finished_counts[:count]
+        nth_best = running_kth_best(self._scores, self._n_best)[finished]
+        return Evidence(
+            self._rescorer,
+            trace.width,
+            self._n_best,
+            self._source.take(np.zeros(count, dtype=np.int64)),
+            self._rewards(steps),
+            steps,
+            finished,
+            nth_best,
+            nth_best,
+            trace.first_was_end[:count],
+            trace.best_live[:count],
         )
 
-    def _certificate(self, stop: int, hypotheses: tuple[Hypothesis, ...]) -> tuple[Optimality, float]:
-        trace = self.trace
-        nth_best = hypotheses[-1].score if len(hypotheses) == self.n_best else -np.inf
-        now = np.array([stop])
-        live = Paths(trace.best_live(stop - 1), now, self._rewards(now))
-        if self.rescorer.can_beat(self._source, live, np.array([nth_best]))[0]:
-            return Optimality.NONE, self.rescorer.bound(self._source, live).item() - nth_best
-        # A pruned continuation may itself have been </s>, so its lengths start one earlier than a live prefix's.
-        pruned = Paths(trace.pruned[:stop], np.arange(stop), self._rewards(np.full(stop, stop)))
-        beaten = self.rescorer.can_beat(self._sources(stop), pruned, np.full(stop, nth_best)).any()
-        return (Optimality.BEAM if beaten else Optimality.GLOBAL), 0.0
+    @cached_property
+    def _evidence_for_width(self) -> Evidence:
+        kth_best = running_kth_best(self._scores, self._trace.width)
+        return self._evidence.with_width_best(kth_best[self._evidence.finished])
+
+    def _chosen(self, stop: int) -> tuple[Hypothesis, ...]:
+        finished = int(self._trace.finished_counts[stop - 1]) if stop else 0
+        scores = self._scores[:finished]
+        if self._n_best == 1:
+            best = [int(scores.argmax())] if finished else []
+        else:
+            best = np.argsort(-scores, kind="stable")[: self._n_best].tolist()
+        steps, ranks = self._trace.finished
+        return tuple(
+            self._trace.hypothesis(steps.item(each), ranks.item(each), scores.item(each)) for each in best
+        )
+
+    def _certificates(
+        self, stops: Sequence[int], chosen: Sequence[tuple[Hypothesis, ...]]
+    ) -> list[tuple[Optimality, float]]:
+        """What is proved at each of the steps of what was chosen there."""
+        nth_best = [hypotheses[-1].score if len(hypotheses) == self._n_best else -np.inf for hypotheses in chosen]
+        live, pruned = self._live_bounds(stops), self._pruned_bounds(stops)
+        return [
+            (Optimality.TRUNCATED, np.inf)
+            if not hypotheses
+            else (Optimality.NONE, live_bound - nth)
+            if nth < live_bound
+            else (Optimality.BEAM, 0.0)
+            if nth < pruned_bound
+            else (Optimality.GLOBAL, 0.0)
+            for hypotheses, nth, live_bound, pruned_bound in zip(chosen, nth_best, live, pruned, strict=True)
+        ]
+
+    def _live_bounds(self, stops: Sequence[int]) -> list[float]:
+        """What the best prefix alive after each of the steps could have reached."""
+        steps = np.array(stops)
+        best_live = self._trace.best_live[steps - 1] if steps.all() else np.zeros(len(steps))
+        bounds: list[float] = self._rescorer.bound(
+            self._source, Paths(best_live, steps, self._rewards(steps))
+        ).tolist()
+        return bounds
+
+    def _pruned_bounds(self, stops: Sequence[int]) -> list[float]:
+        """What anything let go up to each of the steps could have reached, with the rewards known then.
+
+        The bound of a shorter prefix of higher `S` is no lower, so only those count that were the best so far. A
+        continuation that was let go at step t may itself have been `</s>`, so its lengths are t … R.
+        """
+        peaks = self._trace.pruned_peaks
+        shape = len(stops), len(peaks)
+        before = np.broadcast_to(peaks, shape)  # the length of the prefix that was continued
+        seen = np.broadcast_to(np.array(stops)[:, None], shape)
+        let_go = np.where(before < seen, self._trace.pruned[before], -np.inf)
+        paths = Paths(let_go.ravel(), before.ravel(), self._rewards(seen.ravel()))
+        bounds = self._rescorer.bound(self._source, paths).reshape(shape)
+        highest: list[float] = bounds.max(axis=1, initial=-np.inf).tolist()
+        return highest
 
     def _truncated(self, stop: int) -> tuple[Hypothesis, ...]:
-        alive = np.flatnonzero(self.trace.live_counts[:stop])
+        """The best prefixes of the last step that left any, as if they had ended there with all covered."""
+        alive = np.flatnonzero(self._trace.live_counts[:stop])
         if not len(alive):
             return ()
         step = int(alive[-1])
-        ranks = np.flatnonzero(self.trace.is_live[step])[: self.n_best]
+        ranks = np.flatnonzero(self._trace.is_live[step])[: self._n_best]
         lengths = np.full(len(ranks), step + 1)
-        paths = Paths(self.trace.sums[step, ranks], lengths, self._rewards(lengths), np.zeros(len(ranks)))
-        scores = self.rescorer.score(self._source, paths)
+        paths = Paths(self._trace.sums[step, ranks], lengths, self._rewards(lengths), np.zeros(len(ranks)))
+        scores = self._rescorer.score(self._source, paths)
         return tuple(
-            self.trace.hypothesis(step, int(rank), float(score)) for rank, score in zip(ranks, scores, strict=True)
+            self._trace.hypothesis(step, int(rank), float(score))
+            for rank, score in zip(ranks, scores, strict=True)
         )
-
-    def _evidence(self, steps: Ints) -> Evidence:
-        trace, index = self.trace, steps - 1
-        depth = self.stopping.depth(trace.width, self.n_best)
-        return Evidence(
-            self.rescorer,
-            trace.width,
-            self.n_best,
-            self._sources(len(steps)),
-            self._rewards(steps),
-            steps,
-            trace.finished_counts[index],
-            running_best(self.scores, depth)[trace.finished_counts[index]],
-            trace.first_was_end[index],
-            trace.live_sums[index, 0],
-        )
-
-    def _sources(self, rows: int) -> Source:
-        return self._source.take(np.zeros(rows, dtype=np.int64))
 
     def _rewards(self, seen: Ints) -> Rewards | None:
         if not self._reads_rewards:
             return None
-        sums = self.trace.reward_sums
+        sums = self._trace.reward_sums
         return Rewards(np.broadcast_to(sums, (len(seen), len(sums))), seen)
 
 
-def running_best(scores: Floats, depth: int) -> Floats:
-    """The `depth` best of the first 0, 1, 2, … scores, falling, -inf beyond, [scores + 1, depth]."""
-    best = np.full((len(scores) + 1, depth), -np.inf)
-    rest = scores
-    for place in range(min(depth, len(scores))):
-        np.maximum.accumulate(rest, out=best[1:, place])
-        # What the leader so far pushes down, or the newcomer that does not beat it, competes for the next place.
-        rest = np.minimum(rest, best[:-1, place])
-    return best
+def running_kth_best(scores: Floats, k: int) -> Floats:
+    """The k-th best of the first 0, 1, 2, … scores, -inf where there are fewer, [scores + 1]."""
+    if k == 1:
+        return np.concatenate(([-np.inf], np.maximum.accumulate(scores)))
+    best: list[float] = []  # the k best so far, rising
+    running = [-np.inf]
+    for score in scores.tolist():
+        insort(best, score)
+        del best[:-k]
+        running.append(best[0] if len(best) == k else -np.inf)
+    return np.array(running)
 
 
 def hopeful(evidence: Evidence, live: Floats, first: Ints, counts: Ints) -> Ints:

@@ -29,7 +29,7 @@ class Search(Generic[S]):
         if self._needs.coverage and not model.attends:
             raise ValueError("this score needs coverage, and this model gives no attention")
         self._beam = Beam(model, decoding.width, decoding.slots, attention=self._needs.coverage)
-        self._depth = decoding.stop.depth(decoding.width, decoding.n_best)
+        self._depth = max(decoding.n_best, decoding.width if decoding.stop.reads_width_best else 1)
         self._best_scores: Floats = np.empty((0, self._depth))  # [batch, depth] of the finished, falling
         self._finished: Ints = np.empty(0, dtype=np.int64)  # [batch]
         self._first_was_end: Bools = np.empty(0, dtype=bool)  # [batch]
@@ -102,7 +102,8 @@ class Search(Generic[S]):
             rewards,
             batch.step,
             self._finished,
-            self._best_scores,
+            self._best_scores[:, decoding.n_best - 1],
+            self._best_scores[:, min(decoding.width, self._depth) - 1],
             self._first_was_end,
             step.best_live,
         )
@@ -112,8 +113,8 @@ class Search(Generic[S]):
         rule = self._decoding.stop
         if not rule.drops_hopeless:
             return rule.decide(evidence), step.live_counts
-        leaving = evidence.ended()
-        if not (self._finished >= self._decoding.n_best).any():
+        leaving = evidence.ended.copy()
+        if not len(evidence.asked):
             return leaving, step.live_counts
         # Where fewer than n have finished, the n-th best is -inf and every prefix is hopeful.
         asked = np.flatnonzero(~leaving)
@@ -131,8 +132,8 @@ class Search(Generic[S]):
 
     def _result(self, trace: Trace, batch: Batch, position: int) -> Result:
         decoding, sentence = self._decoding, batch.sentences[position]
-        case = Case(trace, decoding.score, decoding.stop, decoding.n_best, sentence.predicted, sentence.limit)
-        return case.result(trace.steps, int(batch.rows_run[position]))
+        case = Case(trace, decoding.score, decoding.n_best, sentence.predicted, sentence.limit)
+        return case.results([trace.steps], [int(batch.rows_run[position])], [decoding.stop])[0]
 
 
 def beam_search(

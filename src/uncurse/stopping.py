@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import ClassVar, final
 
 import numpy as np
@@ -30,25 +31,31 @@ class Evidence:
     rewards: Rewards | None
     step: Ints  # [rows] t, from 1
     finished: Ints  # [rows] how many hypotheses have finished
-    best_scores: Floats  # [rows, depth] their best scores, falling; -inf where there are fewer
+    nth_best: Floats  # [rows] the score that a newcomer to the n-best list must exceed, -inf if it is not full
+    width_best: Floats  # [rows] the b-th best score, -inf if fewer finished; only for rules that read it
     first_was_end: Bools  # [rows] whether rank 1 of some step so far was </s>
     best_live: Floats  # [rows] S of the best live prefix, -inf where none is left
 
-    @property
-    def nth_best(self) -> Floats:
-        """The score that a newcomer to the n-best list must exceed, [rows]."""
-        return self.best_scores[:, self.n_best - 1]
-
     def live_at(self, length: Ints) -> Floats:
-        """The score of the best live prefix if it ended at a length with no further cost, all covered, [rows]."""
-        possible = self.best_live > -np.inf
-        paths = Paths(np.where(possible, self.best_live, 0.0), length, self.rewards, np.zeros(1))
-        return np.where(possible, self.rescorer.score(self.source, paths), -np.inf)
+        """The score of the best live prefix if it ended at a length for nothing and all were covered, [rows]."""
+        paths = Paths(self.best_live, length, self.rewards, np.zeros(1))
+        return self.rescorer.score(self.source, paths)
 
+    @cached_property
     def ended(self) -> Bools:
         """Which rows are over by themselves, at the limit or with an empty beam, [rows]."""
         ended: Bools = (self.step >= self.source.limit) | (self.best_live == -np.inf)
         return ended
+
+    @cached_property
+    def asked(self) -> Ints:
+        """The rows that a rule may stop: not over yet, and n have finished."""
+        return np.flatnonzero(~self.ended & (self.finished >= self.n_best))
+
+    @cached_property
+    def of_asked(self) -> Evidence:
+        """The evidence of those rows."""
+        return self.take(self.asked)
 
     def take(self, rows: Ints) -> Evidence:
         """The evidence of some rows, in rising order."""
@@ -62,10 +69,15 @@ class Evidence:
             None if self.rewards is None else self.rewards.take(rows),
             self.step[rows],
             self.finished[rows],
-            self.best_scores[rows],
+            self.nth_best[rows],
+            self.width_best[rows],
             self.first_was_end[rows],
             self.best_live[rows],
         )
+
+    def with_width_best(self, width_best: Floats) -> Evidence:
+        """The same with the b-th best scores."""
+        return replace(self, width_best=width_best)
 
 
 class StoppingRule(ABC):
@@ -85,16 +97,10 @@ class StoppingRule(ABC):
     @final
     def decide(self, evidence: Evidence) -> Bools:
         """Which rows stop: never before n have finished, except at the limit or with an empty beam."""
-        stop = evidence.ended()
-        asked = np.flatnonzero(~stop & (evidence.finished >= evidence.n_best))
-        if len(asked):
-            stop[asked] = self.stops(evidence.take(asked))
+        stop = evidence.ended.copy()
+        if len(evidence.asked):
+            stop[evidence.asked] = self.stops(evidence.of_asked)
         return stop
-
-    @final
-    def depth(self, width: int, n_best: int) -> int:
-        """How many of the best finished scores the evidence must hold."""
-        return max(width, n_best) if self.reads_width_best else n_best
 
 
 RULES: Registry[StoppingRule] = Registry("stopping rule")
@@ -158,8 +164,7 @@ class HFHeuristic(StoppingRule):
 
     def stops(self, evidence: Evidence) -> Bools:
         """Whether b have finished and the b-th best reaches the best live prefix."""
-        reached = evidence.best_scores[:, evidence.width - 1] >= evidence.live_at(evidence.step)
-        return (evidence.finished >= evidence.width) & reached
+        return (evidence.finished >= evidence.width) & (evidence.width_best >= evidence.live_at(evidence.step))
 
 
 @final

@@ -101,10 +101,17 @@ class Trace:
         counts: Ints = self.is_live.sum(axis=1)
         return counts
 
-    def best_live(self, step: int) -> Floats:
-        """S of the best prefix that lives on after a step index, -inf if there is none, [1]."""
-        best: Floats = np.where(self.is_live[step], self.sums[step], -np.inf).max(keepdims=True)
+    @cached_property
+    def best_live(self) -> Floats:
+        """S of the best prefix that lives on after each step, -inf if there is none, [steps]."""
+        best: Floats = np.where(self.is_live, self.sums, -np.inf).max(axis=1, initial=-np.inf)
         return best
+
+    @cached_property
+    def pruned_peaks(self) -> Ints:
+        """The step indices at which the best S let go was higher than at all steps before."""
+        before = np.concatenate(([-np.inf], np.maximum.accumulate(self.pruned)[:-1]))
+        return np.flatnonzero(self.pruned > before[: self.steps])
 
     @cached_property
     def live_sums(self) -> Floats:

@@ -23,6 +23,7 @@ def test_the_theory_tests_fail_when_a_mistake_is_made(mutant: str, tmp_path: Pat
             **os.environ,
             "PYTHONPATH": str(TESTS),
             "UNCURSE_MUTANT": mutant,
+            "HYPOTHESIS_PROFILE": "unshrunk",
             "HYPOTHESIS_STORAGE_DIRECTORY": str(tmp_path),
         },
         capture_output=True,

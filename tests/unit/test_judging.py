@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from uncurse import RULES, Decoding, Sentence, beam_search, judge, record
-from uncurse.judging import running_best
+from uncurse import RULES, SCORES, Decoding, Sentence, beam_search, judge, judge_all, record
+from uncurse.judging import running_kth_best
 from uncurse.rescoring import LogProb
 from uncurse.stopping import Exhaustive
 from uncurse.testing import RandomModel
@@ -44,8 +44,17 @@ def test_judging_twice_gives_the_same() -> None:
 
 
 @given(st.lists(st.integers(-4, 4).map(float), max_size=12), st.integers(1, 5))
-def test_the_running_best_is_the_best_of_every_beginning(scores: list[float], depth: int) -> None:
-    found = running_best(np.array(scores), depth)
-    for count in range(len(scores) + 1):
-        expected = sorted(scores[:count], reverse=True)[:depth]
-        assert found[count].tolist() == expected + [-math.inf] * (depth - len(expected))
+def test_the_running_kth_best_is_that_of_every_beginning(scores: list[float], k: int) -> None:
+    expected = [
+        sorted(scores[:count], reverse=True)[k - 1] if count >= k else -math.inf
+        for count in range(len(scores) + 1)
+    ]
+    assert running_kth_best(np.array(scores), k).tolist() == expected
+
+
+def test_judging_all_at_once_is_judging_each() -> None:
+    ways = [
+        (SCORES.parse(spec), rule.method()) for rule in RULES for spec in ("bp-norm", "log-prob", "length-norm")
+    ]
+    together = judge_all(TRACE, ways, 2, 4.0, 7)
+    assert together == [judge(TRACE, *way, 2, 4.0, 7) for way in ways]

@@ -1,0 +1,56 @@
+"""What it costs to judge one recorded sentence by 60 rules: `python benchmarks/judging.py`."""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+from rich.console import Console
+from rich.table import Table
+
+from uncurse import RULES, SCORES, Rescorer, Sentence, StoppingRule, judge_all, record
+from uncurse.testing import RandomModel
+
+SPECS = (
+    "log-prob",
+    "length-norm",
+    "length-norm:alpha=0.6",
+    "gnmt:alpha=0.2,beta=0.2",
+    "word-reward:reward=0.5",
+    "bounded-word-reward:reward=1.3",
+    "bounded-word-reward:reward=1.3,ratio=1.2",
+    "bounded-word-reward:reward=0.7",
+    "adaptive-reward",
+    "bp-norm",
+)
+REPEATS = 41
+
+
+def main() -> None:
+    """Print the table."""
+    ways: list[tuple[Rescorer, StoppingRule]] = [
+        (SCORES.parse(spec), rule.method()) for spec in SPECS for rule in RULES
+    ]
+    model = RandomModel(seed=1, vocabulary=2000, sharpness=4.0, ending=9.0, attends=True)
+    table = Table(title=f"{len(ways)} rules on one sentence's trace, width 20")
+    for column in ("source pieces", "limit", "finished", "median ms", "best", "worst"):
+        table.add_column(column, justify="right")
+    for pieces in (10, 25, 40):
+        sentence = Sentence(tuple(range(pieces)), limit=2 * pieces + 10)
+        (trace,) = record(model, [sentence], width=20)
+        times = []
+        for _ in range(REPEATS):
+            start = time.perf_counter()
+            judge_all(trace, ways, length=1.1 * pieces)
+            times.append((time.perf_counter() - start) * 1e3)
+        table.add_row(
+            str(pieces), str(sentence.limit), str(len(trace.finished_sums)),
+            f"{statistics.median(times):.2f}", f"{min(times):.2f}", f"{max(times):.2f}",
+        )  # fmt: skip
+    console = Console(width=110)
+    console.print(table)
+    console.print("bar: 5 ms")
+
+
+if __name__ == "__main__":
+    main()
