@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from uncurse import beam, judging, ledger, search
-from uncurse.arrays import Floats, Ints
+from uncurse import beam, judging, ledger, ranking, search
+from uncurse.arrays import Bools, Floats, Ints
 from uncurse.rescoring import Paths, Rescorer, Source
 from uncurse.stopping import Evidence
 
@@ -21,7 +21,7 @@ def bound_one_length_short() -> None:
     def bound(self: Rescorer, source: Source, prefixes: Paths) -> Floats:
         return right(self, replace(source, limit=source.limit - 1), prefixes)
 
-    Rescorer.bound = bound  # type: ignore[method-assign]
+    Rescorer.bound = bound  # type: ignore[method-assign, misc]
 
 
 def bound_one_length_late() -> None:
@@ -31,7 +31,7 @@ def bound_one_length_late() -> None:
     def bound(self: Rescorer, source: Source, prefixes: Paths) -> Floats:
         return right(self, source, replace(prefixes, length=prefixes.length + 1))
 
-    Rescorer.bound = bound  # type: ignore[method-assign]
+    Rescorer.bound = bound  # type: ignore[method-assign, misc]
 
 
 def pruned_forgotten() -> None:
@@ -48,8 +48,8 @@ def hope_lost_early() -> None:
     """One hopeful prefix too many is dropped."""
     right = judging.hopeful
 
-    def hopeful(evidence: Evidence, live: Floats, first: Ints, counts: Ints) -> Ints:
-        left = right(evidence, live, first, counts)
+    def hopeful(evidence: Evidence, sums: Floats, live: Bools) -> Ints:
+        left = right(evidence, sums, live)
         return np.where(left > 1, left - 1, left)
 
     search.hopeful = hopeful  # type: ignore[attr-defined]
@@ -57,7 +57,7 @@ def hope_lost_early() -> None:
 
 def ties_reversed() -> None:
     """Equal continuations are taken in the wrong order."""
-    right = beam.best
+    right = ranking.best
 
     def best(values: Floats, count: int, order: Callable[[Ints, Ints], Ints]) -> Ints:
         return right(values, count, lambda rows, columns: -order(rows, columns))

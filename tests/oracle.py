@@ -133,7 +133,8 @@ class Step:
 
 def textbook_steps(table: Table, sentence: Sentence, decoding: Decoding) -> list[Step]:
     """Every step of an exhaustive search, by sorting all continuations of all prefixes."""
-    live, width, steps = [start(table, sentence)], decoding.width, []
+    live, width = [start(table, sentence)], decoding.width
+    steps: list[Step] = []
     while live and len(steps) < sentence.limit:
         ranked = sorted(
             ((rank, longer) for rank, path in enumerate(live) for longer in continuations(table, path)),

@@ -26,6 +26,7 @@ class Extension:
     """What a step of the batch brought; `ranks` are the places among the best continuations of a sentence."""
 
     finished: Bools  # [batch, ranks]
+    live: Bools  # [batch, ranks]
     sums: Floats  # [batch, ranks] S
     coverage: Floats | None  # [batch, ranks] of what finished
     best_live: Floats  # [batch] S, -inf where no prefix is left
@@ -112,7 +113,7 @@ class Beam(Generic[S]):
         best_live = np.full(len(self.batch), -np.inf)
         best_live[sentence[rows.lane == 0]] = rows.log_prob[rows.lane == 0]
         sums = ranked.sums[:, : self._ranks]
-        return Extension(finished, sums, covered, best_live, live_counts, rows, parents)
+        return Extension(finished, live, sums, covered, best_live, live_counts, rows, parents)
 
     def proceed(self, step: Extension, leaving: Bools, hopeful: Ints) -> list[Trace]:
         """Go on with the first `hopeful` live prefixes of each sentence, [batch]; return what is leaving."""
@@ -128,6 +129,11 @@ class Beam(Generic[S]):
         self._rows = self._rows.take(others)
         self._select(others)
         return self._leave(leaving)[0]
+
+    def pruned(self, positions: Ints) -> Floats:
+        """The best S that sentences let go at each step, [positions, steps]; void after their own step."""
+        steps = max(int(self.batch.step[positions].max()), 0)
+        return self._ledger.pruned(self.batch.page[positions], steps)
 
     def rewards(self) -> Rewards:
         """The adaptive rewards of the batch so far."""

@@ -9,7 +9,8 @@ from typing import final
 
 import numpy as np
 
-from uncurse.arrays import Floats, Ints
+from uncurse.arrays import Bools, Floats, Ints
+from uncurse.certificate import certify
 from uncurse.decoding import check_count, result_signature
 from uncurse.rescoring import Paths, Rescorer, Rewards, Source, needs
 from uncurse.result import Hypothesis, Optimality, Result
@@ -50,8 +51,9 @@ def judge_all(
         mine = [index for index, (each, _) in enumerate(ways) if each == rescorer]
         rules = [ways[index][1] for index in mine]
         stops = [case.stop_step(rule) for rule in rules]
-        rows = [case.rows_until(stop, rule) for stop, rule in zip(stops, rules, strict=True)]
-        results.update(zip(mine, case.results(stops, rows, rules), strict=True))
+        certificates = case.certificates(stops)
+        for index, rule, stop, certificate in zip(mine, rules, stops, certificates, strict=True):
+            results[index] = case.result(rule, stop, case.rows_until(stop, rule), certificate)
     return [results[index] for index in range(len(ways))]
 
 
@@ -83,28 +85,20 @@ class Case:
             asked = np.flatnonzero(self._trace.finished_counts[: stop - 1] >= self._n_best)
             if len(asked):
                 alive = alive.copy()
-                live, first = self._trace.live_sums.ravel(), asked * self._trace.width
-                alive[asked] = hopeful(self._evidence.take(asked), live, first, alive[asked])
+                now = self._evidence.take(asked)
+                alive[asked] = hopeful(now, self._trace.sums[asked], self._trace.is_live[asked])
         return len(self._trace.prefix) + 1 + int(alive.sum())
 
-    def results(self, stops: Sequence[int], rows: Sequence[int], rules: Sequence[StoppingRule]) -> list[Result]:
-        """For searches stopped at some steps, the n best of what had finished and what is proved of them."""
-        chosen = [self._chosen(stop) for stop in stops]
-        certificates = self._certificates(stops, chosen)
+    def certificates(self, stops: Sequence[int]) -> list[tuple[Optimality, float]]:
+        """What is proved when the search stops at each of some steps."""
+        pruned = np.broadcast_to(self._trace.pruned, (len(stops), self._trace.steps))
+        return certify(self._evidence.take(np.array(stops) - 1), pruned)
+
+    def result(self, rule: StoppingRule, stop: int, rows: int, certificate: tuple[Optimality, float]) -> Result:
+        """The n best of what had finished when the search stopped."""
         beam = self._trace.signature_with(self._limit)
-        return [
-            Result(
-                hypotheses or self._truncated(stop),
-                optimality,
-                gap,
-                stop,
-                rows_run,
-                result_signature(beam, self._rescorer, rule, self._n_best, self._length),
-            )
-            for stop, rows_run, rule, hypotheses, (optimality, gap) in zip(
-                stops, rows, rules, chosen, certificates, strict=True
-            )
-        ]
+        signature = result_signature(beam, self._rescorer, rule, self._n_best, self._length)
+        return Result(self._chosen(stop) or self._truncated(stop), *certificate, stop, rows, signature)
 
     @cached_property
     def _scores(self) -> Floats:
@@ -152,48 +146,6 @@ class Case:
             self._trace.hypothesis(steps.item(each), ranks.item(each), scores.item(each)) for each in best
         )
 
-    def _certificates(
-        self, stops: Sequence[int], chosen: Sequence[tuple[Hypothesis, ...]]
-    ) -> list[tuple[Optimality, float]]:
-        """What is proved at each of the steps of what was chosen there."""
-        nth_best = [hypotheses[-1].score if len(hypotheses) == self._n_best else -np.inf for hypotheses in chosen]
-        live, pruned = self._live_bounds(stops), self._pruned_bounds(stops)
-        return [
-            (Optimality.TRUNCATED, np.inf)
-            if not hypotheses
-            else (Optimality.NONE, live_bound - nth)
-            if nth < live_bound
-            else (Optimality.BEAM, 0.0)
-            if nth < pruned_bound
-            else (Optimality.GLOBAL, 0.0)
-            for hypotheses, nth, live_bound, pruned_bound in zip(chosen, nth_best, live, pruned, strict=True)
-        ]
-
-    def _live_bounds(self, stops: Sequence[int]) -> list[float]:
-        """What the best prefix alive after each of the steps could have reached."""
-        steps = np.array(stops)
-        best_live = self._trace.best_live[steps - 1] if steps.all() else np.zeros(len(steps))
-        bounds: list[float] = self._rescorer.bound(
-            self._source, Paths(best_live, steps, self._rewards(steps))
-        ).tolist()
-        return bounds
-
-    def _pruned_bounds(self, stops: Sequence[int]) -> list[float]:
-        """What anything let go up to each of the steps could have reached, with the rewards known then.
-
-        The bound of a shorter prefix of higher `S` is no lower, so only those count that were the best so far. A
-        continuation that was let go at step t may itself have been `</s>`, so its lengths are t … R.
-        """
-        peaks = self._trace.pruned_peaks
-        shape = len(stops), len(peaks)
-        before = np.broadcast_to(peaks, shape)  # the length of the prefix that was continued
-        seen = np.broadcast_to(np.array(stops)[:, None], shape)
-        let_go = np.where(before < seen, self._trace.pruned[before], -np.inf)
-        paths = Paths(let_go.ravel(), before.ravel(), self._rewards(seen.ravel()))
-        bounds = self._rescorer.bound(self._source, paths).reshape(shape)
-        highest: list[float] = bounds.max(axis=1, initial=-np.inf).tolist()
-        return highest
-
     def _truncated(self, stop: int) -> tuple[Hypothesis, ...]:
         """The best prefixes of the last step that left any, as if they had ended there with all covered."""
         alive = np.flatnonzero(self._trace.live_counts[:stop])
@@ -229,21 +181,28 @@ def running_kth_best(scores: Floats, k: int) -> Floats:
     return np.array(running)
 
 
-def hopeful(evidence: Evidence, live: Floats, first: Ints, counts: Ints) -> Ints:
-    """How many of each row's live prefixes could still enter its n-best list, [rows].
+def hopeful(evidence: Evidence, sums: Floats, live: Bools) -> Ints:
+    """How many of each row's live prefixes could still enter its n-best list, [rows]; none is at its limit.
 
-    `live` holds their `S`; those of a row begin at `first` and fall, and there is at least one. A bound never
-    falls when `S` rises, so the hopeless are the last ones, and halving finds the first of them.
+    `sums` holds `S` where `live`, [rows, ranks]. A bound never falls when `S` rises, so the hopeful are the best.
     """
-    low, high = np.zeros_like(counts), counts.copy()  # hopeful below low, hopeless from high on
-    middle = counts - 1  # most often even the worst is hopeful
-    unsure = np.arange(len(counts))
-    while len(unsure):
-        now = evidence.take(unsure)
-        prefixes = Paths(live[first[unsure] + middle], now.step, now.rewards)
-        alive = now.rescorer.can_beat(now.source, prefixes, now.nth_best)
-        low[unsure] = np.where(alive, middle + 1, low[unsure])
-        high[unsure] = np.where(alive, high[unsure], middle)
-        unsure = np.flatnonzero(low < high)
-        middle = (low[unsure] + high[unsure]) // 2
-    return low
+    # The best case at one length, the longest, most often shows that there is hope.
+    longest = Paths(np.where(live, sums, 0.0), evidence.source.limit[:, None], evidence.rewards, np.zeros((1, 1)))
+    scores = evidence.rescorer.score(evidence.source.column(), longest)
+    sure = live & (scores > evidence.nth_best[:, None])
+    counts: Ints = sure.sum(axis=1)
+    doubtful = live & ~sure
+    best_doubtful = np.where(doubtful, sums, -np.inf).max(axis=1)
+    rows = np.flatnonzero(best_doubtful > -np.inf)
+    if len(rows):
+        now = evidence.take(rows)
+        prefixes = Paths(best_doubtful[rows], now.step, now.rewards)
+        rows = rows[now.rescorer.bound(now.source, prefixes) > now.nth_best]
+    if len(rows):  # another length than the longest is better
+        index, rank = np.nonzero(doubtful[rows])
+        row = rows[index]
+        rewards = None if evidence.rewards is None else evidence.rewards.take(row)
+        prefixes = Paths(sums[row, rank], evidence.step[row], rewards)
+        hope = evidence.rescorer.bound(evidence.source.take(row), prefixes) > evidence.nth_best[row]
+        counts += np.bincount(row[hope], minlength=len(counts))
+    return counts

@@ -78,6 +78,10 @@ class Ledger:
         if self._coverage is not None and kept.coverage is not None:
             self._coverage[pages, index] = kept.coverage
 
+    def pruned(self, pages: Ints, steps: int) -> Floats:
+        """The best S let go at each step, [batch, steps]; what lies past a sentence's own step is void."""
+        return self._pruned[pages, :steps]
+
     def reward_sums(self, pages: Ints, steps: int) -> Floats:
         """`ρ_0 … ρ_steps` of the sentences, [batch, steps + 1]; what lies past a sentence's own step is void."""
         return self._reward_sums[pages, : steps + 1]

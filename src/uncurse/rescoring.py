@@ -13,7 +13,7 @@ from typing import NamedTuple, final
 
 import numpy as np
 
-from uncurse.arrays import Bools, Floats, Ints
+from uncurse.arrays import Floats, Ints
 from uncurse.registry import Registry, check_parameters, parameter
 
 
@@ -105,15 +105,6 @@ class Paths:
             raise MissingEvidenceError("adaptive rewards are needed: give the rewards of a search")
         return self.rewards.until(length)
 
-    def take(self, rows: Ints) -> Paths:
-        """Some of the paths; their fields have a row for each."""
-        return Paths(
-            self.log_prob[rows],
-            self.length[rows],
-            None if self.rewards is None else self.rewards.take(rows),
-            None if self.coverage_sum is None else self.coverage_sum[rows],
-        )
-
 
 def without_prefix(length: Floats | float, prefix: Ints | int) -> Floats:
     """The expected length of what the search chooses, when that of the whole output is given."""
@@ -157,21 +148,6 @@ class Rescorer(ABC):
         scores = self.score(source.column(), best_case)  # [rows, lengths]
         within: Floats = np.where(ahead <= remaining[:, None], scores, -np.inf).max(axis=1)
         return within
-
-    @final
-    def can_beat(self, source: Source, prefixes: Paths, target: Floats) -> Bools:
-        """Whether the bound of each prefix exceeds a target, [rows].
-
-        The best case at one length, the longest, most often shows that it does; the others decide the rest.
-        """
-        possible = (prefixes.log_prob > -np.inf) & (prefixes.length < source.limit)
-        log_prob = np.where(possible, prefixes.log_prob, 0.0)
-        longest = Paths(log_prob, source.limit, prefixes.rewards, np.zeros(1))
-        beats: Bools = possible & (self.score(source, longest) > target)
-        unsure = np.flatnonzero(possible & ~beats)
-        if len(unsure):
-            beats[unsure] = self.bound(source.take(unsure), prefixes.take(unsure)) > target[unsure]
-        return beats
 
 
 class Needs(NamedTuple):

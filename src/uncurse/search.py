@@ -10,11 +10,12 @@ import numpy as np
 from uncurse.arrays import Bools, Floats, Ints
 from uncurse.batch import Batch
 from uncurse.beam import Beam, Extension
+from uncurse.certificate import certify
 from uncurse.decoding import Decoding, Sentence, Slots
 from uncurse.judging import Case, hopeful
 from uncurse.model import S, StepModel
 from uncurse.rescoring import Paths, needs
-from uncurse.result import Result
+from uncurse.result import Optimality, Result
 from uncurse.stopping import Evidence
 from uncurse.trace import Trace
 
@@ -60,14 +61,18 @@ class Search(Generic[S]):
         batch = self._beam.batch
         self._first_was_end |= step.finished[:, 0]
         self._finished += step.finished.sum(axis=1)
-        leaving, going_on = self._judged(step, self._evidence(step))
-        traces = self._beam.proceed(step, leaving, going_on)
-        if not traces:
+        evidence = self._evidence(step)
+        leaving, going_on = self._judged(step, evidence)
+        gone = np.flatnonzero(leaving)
+        if not len(gone):
+            self._beam.proceed(step, leaving, going_on)
             return []
+        certificates = certify(evidence.take(gone), self._beam.pruned(gone))
+        traces = self._beam.proceed(step, leaving, going_on)
         self._forget(leaving)
         return [
-            (int(batch.ticket[position]), self._result(trace, batch, position))
-            for trace, position in zip(traces, np.flatnonzero(leaving).tolist(), strict=True)
+            (int(batch.ticket[position]), self._result(trace, batch, position, certificate))
+            for position, trace, certificate in zip(gone.tolist(), traces, certificates, strict=True)
         ]
 
     def cancel(self, ticket: int) -> Result:
@@ -79,7 +84,10 @@ class Search(Generic[S]):
         position = int(found[0])
         trace = self._beam.withdraw(position)
         self._forget(np.arange(len(batch)) == position)
-        return self._result(trace, batch, position)
+        certificate = Optimality.TRUNCATED, np.inf
+        if trace.steps:
+            (certificate,) = self._case(trace, batch.sentences[position]).certificates([trace.steps])
+        return self._result(trace, batch, position, certificate)
 
     def _evidence(self, step: Extension) -> Evidence:
         batch, decoding = self._beam.batch, self._decoding
@@ -117,23 +125,26 @@ class Search(Generic[S]):
         if not len(evidence.asked):
             return leaving, step.live_counts
         # Where fewer than n have finished, the n-th best is -inf and every prefix is hopeful.
-        asked = np.flatnonzero(~leaving)
+        if not leaving.any():
+            going_on = hopeful(evidence, step.sums, step.live)
+            return going_on == 0, going_on
+        others = np.flatnonzero(~leaving)
         going_on = step.live_counts.copy()
-        first = np.cumsum(going_on) - going_on
-        left = hopeful(evidence.take(asked), step.rows.log_prob, first[asked], going_on[asked])
-        going_on[asked] = left
-        leaving[asked] = left == 0
-        return leaving, going_on
+        going_on[others] = hopeful(evidence.take(others), step.sums[others], step.live[others])
+        return leaving | (going_on == 0), going_on
 
     def _forget(self, leaving: Bools) -> None:
         self._best_scores = self._best_scores[~leaving]
         self._finished = self._finished[~leaving]
         self._first_was_end = self._first_was_end[~leaving]
 
-    def _result(self, trace: Trace, batch: Batch, position: int) -> Result:
-        decoding, sentence = self._decoding, batch.sentences[position]
-        case = Case(trace, decoding.score, decoding.n_best, sentence.predicted, sentence.limit)
-        return case.results([trace.steps], [int(batch.rows_run[position])], [decoding.stop])[0]
+    def _case(self, trace: Trace, sentence: Sentence) -> Case:
+        decoding = self._decoding
+        return Case(trace, decoding.score, decoding.n_best, sentence.predicted, sentence.limit)
+
+    def _result(self, trace: Trace, batch: Batch, position: int, certificate: tuple[Optimality, float]) -> Result:
+        case = self._case(trace, batch.sentences[position])
+        return case.result(self._decoding.stop, trace.steps, int(batch.rows_run[position]), certificate)
 
 
 def beam_search(

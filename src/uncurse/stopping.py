@@ -55,12 +55,10 @@ class Evidence:
     @cached_property
     def of_asked(self) -> Evidence:
         """The evidence of those rows."""
-        return self.take(self.asked)
+        return self if len(self.asked) == len(self.step) else self.take(self.asked)
 
     def take(self, rows: Ints) -> Evidence:
-        """The evidence of some rows, in rising order."""
-        if len(rows) == len(self.step):
-            return self
+        """The evidence of some rows."""
         return Evidence(
             self.rescorer,
             self.width,
@@ -117,7 +115,7 @@ class Optimal(StoppingRule):
     def stops(self, evidence: Evidence) -> Bools:
         """Whether the n-th best finished score reaches the bound."""
         prefixes = Paths(evidence.best_live, evidence.step, evidence.rewards)
-        return ~evidence.rescorer.can_beat(evidence.source, prefixes, evidence.nth_best)
+        return evidence.nth_best >= evidence.rescorer.bound(evidence.source, prefixes)
 
 
 @final

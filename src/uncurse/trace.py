@@ -108,18 +108,6 @@ class Trace:
         return best
 
     @cached_property
-    def pruned_peaks(self) -> Ints:
-        """The step indices at which the best S let go was higher than at all steps before."""
-        before = np.concatenate(([-np.inf], np.maximum.accumulate(self.pruned)[:-1]))
-        return np.flatnonzero(self.pruned > before[: self.steps])
-
-    @cached_property
-    def live_sums(self) -> Floats:
-        """S of the live prefixes of each step, falling, then -inf, [steps, width]."""
-        live: Floats = -np.sort(np.where(self.is_live, -self.sums, np.inf), axis=1)[:, : self.width]
-        return live
-
-    @cached_property
     def reward_sums(self) -> Floats:
         """`ρ_0 … ρ_steps`, [steps + 1]."""
         return np.concatenate(([0.0], np.cumsum(self.rewards)))

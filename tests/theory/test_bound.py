@@ -72,9 +72,9 @@ def closed_form(rescorer: Rescorer, source: Source, total: float, t: int, reward
         case LogProb():
             return total
         case LengthNorm(alpha):
-            return total / float(limit) ** alpha
+            return total / math.pow(limit, alpha)
         case GNMT(alpha, _):
-            return total / ((5.0 + limit) / 6.0) ** alpha
+            return total / math.pow((5 + limit) / 6, alpha)
         case WordReward(reward):
             return total + reward * (limit if reward > 0 else t + 1)
         case BoundedWordReward(reward, ratio):
@@ -102,30 +102,6 @@ def test_closed_forms_equal_derived_bounds(score: str, data: st.DataObject) -> N
     source = source_of(sentence)
     derived = bound_of(rescorer, sentence, prefix, rewards, seen=t)
     assert derived == closed_form(rescorer, source, total, t, rewards)
-
-
-@pytest.mark.parametrize("score", SCORE_NAMES)
-@given(data=st.data())
-def test_can_beat_is_the_bound_compared(score: str, data: st.DataObject) -> None:
-    rescorer = data.draw(rescorers(score))
-    rows = data.draw(st.integers(1, 6))
-
-    def column(values: st.SearchStrategy[float]) -> list[float]:
-        return data.draw(st.lists(values, min_size=rows, max_size=rows))
-
-    counts = st.integers(0, 9)
-    source = Source(
-        np.array(column(counts)),
-        np.array(column(st.integers(1, 9))),
-        np.array(column(st.sampled_from([0, 2]))),
-        np.array(column(st.floats(0.5, 9.0))),
-    )
-    seen = np.array(column(counts))
-    rewards = Rewards(np.tile(np.arange(10.0), (rows, 1)), seen)
-    prefixes = Paths(np.array(column(st.floats(-5.0, 0.0) | st.just(-math.inf))), seen, rewards)
-    target = np.array(column(st.floats(-5.0, 5.0) | st.just(-math.inf)))
-    expected = rescorer.bound(source, prefixes) > target
-    assert (rescorer.can_beat(source, prefixes, target) == expected).all()
 
 
 @pytest.mark.parametrize("score", SCORE_NAMES)

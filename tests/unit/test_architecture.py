@@ -23,6 +23,7 @@ ORDER = [
     "length",
     "decoding",
     "result",
+    "certificate",
     "trace",
     "tracefile",
     "judging",

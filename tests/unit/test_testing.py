@@ -44,7 +44,8 @@ class CapsRewards(Rescorer):
 @dataclass(frozen=True)
 class ComparesNeighbours(Rescorer):
     def score(self, source: Source, paths: Paths) -> Floats:
-        return paths.log_prob - paths.log_prob.max()
+        highest = float(paths.log_prob.max())
+        return paths.log_prob - highest
 
 
 @dataclass(frozen=True)

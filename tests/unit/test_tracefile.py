@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from uncurse import RULES, SCORES, Sentence, Slots, judge, load_traces, record, save_traces
 from uncurse.testing import RandomModel
@@ -79,7 +81,7 @@ def test_a_damaged_file_is_an_error_with_its_name(tmp_path: Path) -> None:
         ("rewards", np.array([{}], dtype=object)),
     ],
 )
-def test_impossible_numbers_are_refused(tmp_path: Path, name: str, value: np.ndarray) -> None:  # type: ignore[type-arg]
+def test_impossible_numbers_are_refused(tmp_path: Path, name: str, value: NDArray[Any]) -> None:
     path = tmp_path / "corpus.traces"
     save_traces(path, record(MODEL, [Sentence((1, 2), limit=12)], 5))
     with np.load(path) as file:
