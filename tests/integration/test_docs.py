@@ -1,0 +1,70 @@
+"""The code in the documents runs, and the demo shows what the README says."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from uncurse import SCORES
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+
+
+def code_of(page: Path) -> str:
+    return "\n".join(re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL))
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if code_of(page)], ids=lambda page: page.name)
+def test_the_code_of_a_page_runs(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = {entry.name for entry in SCORES}
+    try:
+        exec(compile(code_of(page), page.name, "exec", dont_inherit=True), {"__name__": "__main__"})
+    finally:
+        for entry in SCORES:
+            if entry.name not in before:
+                SCORES.unregister(entry.name)
+    assert "nan" not in capsys.readouterr().out
+
+
+def test_adding_a_method_takes_ten_lines() -> None:
+    page = (ROOT / "docs" / "add-a-method.md").read_text(encoding="utf-8")
+    first = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)[0]
+    assert len([line for line in first.splitlines() if line.strip()]) <= 10
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
+        assert target.startswith("https://") or (page.parent / target).exists(), target
+
+
+def test_tests_named_in_the_theory_exist() -> None:
+    theory = (ROOT / "docs" / "theory.md").read_text(encoding="utf-8")
+    code = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    named = re.findall(r"`(test_\w+)`", theory)
+    assert named
+    for name in named:
+        assert f"def {name}(" in code
+
+
+def test_the_demo_shows_what_the_readme_says() -> None:
+    shown = subprocess.run(
+        [sys.executable, ROOT / "examples" / "curse.py"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"COLUMNS": "160", "PYTHONIOENCODING": "utf-8"},
+    ).stdout
+    lines = {re.sub(r"\s{2,}", " | ", line.strip()) for line in shown.splitlines()}
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d+) \| (log-prob|bp-norm) \| (.+) \| (\w+) \|$", readme, flags=re.MULTILINE)
+    assert rows
+    for width, score, output, proof in rows:
+        found = [line for line in lines if line.startswith(f"{width} | {score} | {output} | ")]
+        assert found
+        assert found[0].endswith(f"| {proof}")
