@@ -73,8 +73,7 @@ class Beam(Generic[S]):
         if not sentences:
             return tickets
         for ticket, sentence in zip(tickets, sentences, strict=True):
-            if self._model.end in sentence.prefix:
-                raise ValueError(f"sentence {ticket}: the end token {self._model.end} cannot be in a prefix")
+            self._check_prefix(int(ticket), sentence)
         state = self._model.start([sentence.source for sentence in sentences])
         self._state = state if self._state is None else self._state.append(state)
         self._joined += len(sentences)
@@ -83,6 +82,15 @@ class Beam(Generic[S]):
         self._rows = self._rows.joined(rows, len(self.batch))
         self.batch = self.batch.joined(new)
         return tickets
+
+    def _check_prefix(self, ticket: int, sentence: Sentence) -> None:
+        for token in sentence.prefix:
+            if token == self._model.end:
+                raise ValueError(f"sentence {ticket}: the end token {token} cannot be in a prefix")
+            if not 0 <= token < self._model.vocabulary:
+                raise ValueError(
+                    f"sentence {ticket}: prefix token {token} is not in 0 … {self._model.vocabulary - 1}"
+                )
 
     def extend(self) -> Extension:
         """Extend every live prefix by one token, keep the best of each sentence and record them."""
@@ -178,8 +186,10 @@ class Beam(Generic[S]):
         )
 
     def _ranked(self, given: Continuations, counts: Ints) -> _Ranked:
-        log_probs = checked(given.log_probs, self._where)
-        k = log_probs.shape[1]
+        expected = len(self._rows), self._k
+        if not given.tokens.shape == given.log_probs.shape == expected:
+            raise ModelError(f"the model gave {given.log_probs.shape} continuations instead of {expected}")
+        log_probs, k = checked(given.log_probs, self._where), self._k
         first = np.cumsum(counts) - counts  # [batch] each sentence's first row
         last = len(self._rows) - 1
 
@@ -209,7 +219,10 @@ class Beam(Generic[S]):
 
     def _where(self, row: int) -> str:
         position = self._rows.sentence[row]
-        return f"sentence {self.batch.ticket[position]}, step {self.batch.step[position]}"
+        ticket, step = self.batch.ticket[position], int(self.batch.step[position])
+        if step < 1:
+            return f"sentence {ticket}, prefix token {step + len(self.batch.sentences[position].prefix)}"
+        return f"sentence {ticket}, step {step}"
 
     def _grid(self, sums: Floats, counts: Ints) -> Floats:
         batch, k = len(self.batch), sums.shape[1]
@@ -256,13 +269,18 @@ class Beam(Generic[S]):
         before = self._rows.coverage
         if before is None:
             return None
-        if attention is None:
-            raise ModelError("the model says that it attends, and gave no attention")
+        pieces = int(self.batch.source.length.max())
+        if attention is None or attention.shape[0] != len(before) or attention.shape[1] < pieces:
+            shape = None if attention is None else attention.shape
+            raise ModelError(f"the model gave attention {shape} to {len(before)} rows of up to {pieces} pieces")
         return attended(before, attention)
 
     def _covered(self, received: Floats, ranked: _Ranked, finished: Bools) -> Floats:
         covered = np.zeros(finished.shape)
         sentence, rank = np.nonzero(finished)
-        rows = received[ranked.parents[sentence, rank]]
-        covered[sentence, rank] = coverage_sums(rows, self.batch.source.length[sentence])
+        parents = ranked.parents[sentence, rank]
+        sums = coverage_sums(received[parents], self.batch.source.length[sentence])
+        if np.isnan(sums).any():
+            raise ModelError(f"{self._where(int(parents[np.isnan(sums)][0]))}: the model gave attention of NaN")
+        covered[sentence, rank] = sums
         return covered

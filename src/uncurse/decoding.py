@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
-from typing import final
+from numbers import Integral
+from typing import Final, final
 
 from uncurse.coverage import COVERAGE_FLOOR
+from uncurse.registry import Parameter
 from uncurse.rescoring import SCORES, BPNorm, Rescorer
 from uncurse.stopping import RULES, Optimal, StoppingRule
+
+MOST: Final = 100_000  # tokens, hypotheses or sentences: more is a mistake, and would fill the memory
 
 
 class Slots(Enum):
@@ -35,10 +38,9 @@ class Sentence:
     predicted: float | None = None  # the expected |y|, prefix included
 
     def __post_init__(self) -> None:
-        if self.limit < 1:
-            raise ValueError(f"limit = {self.limit} is not allowed: a hypothesis has at least 1 token")
-        if self.predicted is not None and not (0 < self.predicted < math.inf):
-            raise ValueError(f"predicted = {self.predicted} is not allowed: a length is a finite number > 0")
+        check_count("limit", self.limit)
+        if self.predicted is not None:
+            check_length("predicted", self.predicted)
 
 
 @final
@@ -55,6 +57,9 @@ class Decoding:
     def __post_init__(self) -> None:
         check_count("width", self.width)
         check_count("n_best", self.n_best)
+        for name, kind in (("score", Rescorer), ("stop", StoppingRule), ("slots", Slots)):
+            if not isinstance(getattr(self, name), kind):
+                raise ValueError(f"{name} = {getattr(self, name)!r} is not allowed: use Decoding.of for names")
 
     @staticmethod
     def of(
@@ -66,10 +71,27 @@ class Decoding:
         return Decoding(width, SCORES.parse(score), RULES.parse(stop), n_best, Slots(slots))
 
 
-def check_count(name: str, value: int) -> None:
-    """Raise a `ValueError` unless the value is a whole number of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} = {value!r} is not allowed: {name} must be a whole number >= 1")
+def check_count(name: str, value: object) -> None:
+    """Raise a `ValueError` unless the value is a whole number of at least 1, and no larger than makes sense."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or not 1 <= int(value) <= MOST:
+        raise ValueError(f"{name} = {value!r} is not allowed: {name} must be a whole number in 1 … {MOST}")
+
+
+def check_length(name: str, value: object) -> None:
+    """Raise a `ValueError` unless the value can be a length."""
+    Parameter("a length", 0.0, float(MOST), low_open=True).check(name, value)
+
+
+def check_predicted(length: float | None) -> None:
+    """Raise a `ValueError` if a length is needed and there is none."""
+    if length is None:
+        raise ValueError("a predicted length is needed for each sentence, or a score with a fixed ratio")
+
+
+def check_attends(attends: bool) -> None:
+    """Raise a `ValueError` if coverage is needed and there is no attention to make it of."""
+    if not attends:
+        raise ValueError("this score needs coverage, and this model gives no attention")
 
 
 def beam_signature(version: str, model: str, width: int, slots: Slots, limit: int, prefix: tuple[int, ...]) -> str:
@@ -83,7 +105,7 @@ def beam_signature(version: str, model: str, width: int, slots: Slots, limit: in
 
 def result_signature(beam: str, score: Rescorer, stop: StoppingRule, n_best: int, predicted: float | None) -> str:
     """What decides the result of a search: its beam's signature and the way the beam was judged."""
-    length = "none" if predicted is None else f"{predicted:.6g}"
+    length = "none" if predicted is None else repr(float(predicted))
     return f"{beam}|{_method_signature(score, stop)}|n-best:{n_best}|length:{length}"
 
 

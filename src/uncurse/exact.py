@@ -9,7 +9,7 @@ import numpy as np
 
 from uncurse.arrays import Floats, Ints
 from uncurse.coverage import attended, coverage_sums
-from uncurse.decoding import Sentence, check_count
+from uncurse.decoding import Sentence, check_attends, check_count, check_predicted
 from uncurse.model import S, StepModel, checked
 from uncurse.rescoring import Paths, Rescorer, Rewards, Source, needs
 from uncurse.result import Hypothesis
@@ -44,10 +44,14 @@ def exact_search(
     check_count("budget", budget)
     if needs(rescorer).rewards and rewards is None:
         raise ValueError("this score depends on the rewards of a search: give rewards=trace.rewards")
-    if needs(rescorer).prediction and sentence.predicted is None:
-        raise ValueError("this score needs a predicted length")
-    if needs(rescorer).coverage and not model.attends:
-        raise ValueError("this score needs coverage, and this model gives no attention")
+    if rewards is not None and not needs(rescorer).rewards:
+        raise ValueError("this score does not depend on rewards: do not give any")
+    if rewards is not None and not np.isfinite(rewards).all():
+        raise ValueError("a reward is not a finite number")
+    if needs(rescorer).prediction:
+        check_predicted(sentence.predicted)
+    if needs(rescorer).coverage:
+        check_attends(model.attends)
     tree = _Tree(model, sentence, rescorer, rewards)
     tree.challenge(record(model, [sentence], width)[0])
     return tree.search(budget)

@@ -11,10 +11,10 @@ import numpy as np
 
 from uncurse.arrays import Bools, Floats, Ints
 from uncurse.certificate import certify
-from uncurse.decoding import check_count, result_signature
+from uncurse.decoding import check_attends, check_count, check_length, check_predicted, result_signature
 from uncurse.rescoring import Paths, Rescorer, Rewards, Source, needs
 from uncurse.result import Hypothesis, Optimality, Result
-from uncurse.stopping import Evidence, StoppingRule
+from uncurse.stopping import Evidence, Optimal, StoppingRule
 from uncurse.trace import Trace
 
 
@@ -43,8 +43,16 @@ def judge_all(
     """The same for many scores and rules at once; what rules of one score have in common is done once."""
     check_count("n_best", n_best)
     limit = trace.limit if limit is None else limit
-    if not 1 <= limit <= trace.limit:
+    check_count("limit", limit)
+    if limit > trace.limit:
         raise ValueError(f"limit = {limit} is not allowed: this trace answers for 1 to {trace.limit}")
+    if length is not None:
+        check_length("length", length)
+    for rescorer, rule in ways:
+        if needs(rescorer).prediction or rule.needs_prediction:
+            check_predicted(length)
+        if needs(rescorer).coverage:
+            check_attends(trace.coverage is not None)
     results: dict[int, Result] = {}
     for rescorer in dict.fromkeys(rescorer for rescorer, _ in ways):
         case = Case(trace, rescorer, n_best, length, limit)
@@ -81,7 +89,7 @@ class Case:
     def rows_until(self, stop: int, rule: StoppingRule) -> int:
         """How many prefixes a live search that stops at a step would have run the model on."""
         alive = self._trace.live_counts[: stop - 1]  # after steps 1 … stop - 1
-        if rule.drops_hopeless:
+        if isinstance(rule, Optimal):
             asked = np.flatnonzero(self._trace.finished_counts[: stop - 1] >= self._n_best)
             if len(asked):
                 alive = alive.copy()

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Final, Protocol, final
 
 import numpy as np
 
 from uncurse.arrays import Floats
 from uncurse.registry import check_parameters, parameter
+from uncurse.rescoring import proportional_length
 
 
 class LengthPredictor(Protocol):
@@ -32,8 +34,8 @@ class FixedRatio:
         check_parameters(self)
 
     def predict(self, sources: list[tuple[int, ...]]) -> Floats:
-        """A fixed number of target tokens per source piece; an empty source still takes `</s>`."""
-        return np.array([max(self.ratio * len(source), 1.0) for source in sources])
+        """A fixed number of target tokens per source piece."""
+        return proportional_length(self.ratio, np.array([len(source) for source in sources], dtype=np.int64))
 
 
 @final
@@ -41,7 +43,7 @@ class FixedRatio:
 class Limit:
     """`R`, the most tokens an output may have: a multiple of the source plus a constant."""
 
-    per_piece: float
+    per_piece: Fraction  # exact, so that 1.15x of 100 pieces is 115
     constant: int
 
     def tokens(self, source_length: int) -> int:
@@ -52,13 +54,17 @@ class Limit:
     def parse(text: str) -> Limit:
         """A limit written as `100`, `2x` or `2x+10`."""
         match = _LIMIT.fullmatch(text.replace(" ", ""))
-        if match is None or not any(match.groups()):
+        if match is None:
             raise ValueError(f"limit {text!r} is not understood: write a number, or for example 2x or 2x+10")
         number, multiple, constant = match.groups()
         if number is not None:
-            return Limit(0.0, int(number))
-        return Limit(float(multiple or 1), int(constant or 0))
+            limit = Limit(Fraction(0), int(number))
+        else:
+            limit = Limit(Fraction(multiple or 1), int(constant or 0))
+        if limit == Limit(Fraction(0), 0):
+            raise ValueError(f"limit {text!r} leaves no room for a token")
+        return limit
 
 
-_LIMIT: Final = re.compile(r"(\d+)|(\d*\.?\d*)x(?:\+(\d+))?")
-DEFAULT_LIMIT: Final = Limit(2.0, 10)
+_LIMIT: Final = re.compile(r"(\d{1,6})|(\d{1,6}(?:\.\d{1,6})?)?x(?:\+(\d{1,6}))?")
+DEFAULT_LIMIT: Final = Limit(Fraction(2), 10)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 T = TypeVar("T")
+_NAME: Final = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class Parameter:
 
     def _contains(self, value: float) -> bool:
         above = self.low < value if self.low_open else self.low <= value
-        return math.isfinite(value) and above and value <= self.high
+        return above and value <= self.high and abs(value) != math.inf
 
     @property
     def range(self) -> str:
@@ -89,7 +91,9 @@ class Registry(Generic[T]):
         def add(method: type[T]) -> type[T]:
             if name in self._entries:
                 raise ValueError(f"{self.kind} {name!r} is registered already")
-            if not dataclasses.is_dataclass(method):
+            if not _NAME.fullmatch(name):
+                raise ValueError(f"{self.kind} name {name!r} is not allowed: use a-z, 0-9 and hyphens")
+            if not dataclasses.is_dataclass(method) or not method.__dataclass_params__.frozen:  # type: ignore[attr-defined]
                 raise TypeError(f"{self.kind} {name!r} must be a frozen dataclass")
             undeclared = {field.name for field in dataclasses.fields(method)} - {
                 field.name for field, _ in parameters_of(method)
@@ -138,7 +142,7 @@ class Registry(Generic[T]):
     def spec(self, method: T) -> str:
         """The spec string that makes this method; parameters at their default are left out."""
         values = ",".join(
-            f"{field.name}={float(getattr(method, field.name))!r}"
+            f"{field.name}={float(getattr(method, field.name)) + 0.0!r}"  # -0.0 does what 0.0 does
             for field, _ in parameters_of(type(method))
             if getattr(method, field.name) != field.default
         )

@@ -50,7 +50,7 @@ class Source:
 
     def fixed_ratio(self, ratio: float) -> Floats:
         """`L = ratio · |x|`, counted as `predicted` is."""
-        return without_prefix(np.float64(ratio) * self.length, self.prefix)
+        return without_prefix(proportional_length(ratio, self.length), self.prefix)
 
     def take(self, rows: Ints) -> Source:
         """The sources of some rows."""
@@ -106,6 +106,11 @@ class Paths:
         return self.rewards.until(length)
 
 
+def proportional_length(ratio: float, source_length: Ints) -> Floats:
+    """`ratio · |x|`, and at least 1: every output has its `</s>`."""
+    return np.maximum(np.float64(ratio) * source_length, 1.0)
+
+
 def without_prefix(length: Floats | float, prefix: Ints | int) -> Floats:
     """The expected length of what the search chooses, when that of the whole output is given."""
     return np.where(np.asarray(prefix) > 0, np.maximum(length - prefix, 1.0), length)
@@ -141,7 +146,7 @@ class Rescorer(ABC):
         ahead = np.arange(1, most + 1)
         best_case = Paths(
             np.where(possible, log_prob, 0.0)[:, None],
-            step[:, None] + ahead,
+            np.minimum(step[:, None] + ahead, source.limit[:, None]),
             prefixes.rewards,
             np.zeros((1, 1)),
         )
@@ -231,7 +236,9 @@ class GNMT(Rescorer):
     """Google's length normalisation and coverage penalty."""
 
     alpha: float = parameter("exponent of the length", default=0.2, low=0.0, high=10.0)
-    beta: float = parameter("weight of the coverage; above 0 the model must give attention", default=0.0, low=0.0)
+    beta: float = parameter(
+        "weight of the coverage; above 0 the model must give attention", default=0.0, low=0.0, high=1000.0
+    )
 
     def score(self, source: Source, paths: Paths) -> Floats:
         """`S / ((5+n)/6)^α + β Σ_i log min(max(c_i, ε), 1)`."""
@@ -245,7 +252,7 @@ class GNMT(Rescorer):
 class WordReward(Rescorer):
     """A constant reward for each token."""
 
-    reward: float = parameter("r, given for each token")
+    reward: float = parameter("r, given for each token", low=-1000.0, high=1000.0)
 
     def score(self, source: Source, paths: Paths) -> Floats:
         """`S + r n`."""
@@ -262,9 +269,13 @@ class WordReward(Rescorer):
 class BoundedWordReward(Rescorer):
     """A constant reward for each token up to the expected length."""
 
-    reward: float = parameter("r, given for each token up to L")
+    reward: float = parameter("r, given for each token up to L", low=-1000.0, high=1000.0)
     ratio: float | None = parameter(
-        "target tokens per source piece; without it L is predicted", default=None, low=0.0, low_open=True
+        "target tokens per source piece; without it L is predicted",
+        default=None,
+        low=0.0,
+        low_open=True,
+        high=1000.0,
     )
 
     def score(self, source: Source, paths: Paths) -> Floats:
@@ -281,8 +292,8 @@ class AdaptiveReward(Rescorer):
 
     def score(self, source: Source, paths: Paths) -> Floats:
         """`S + ρ_min(n, ⌊L⌋)`."""
-        expected = np.floor(source.predicted).astype(np.int64)
-        return paths.log_prob + paths.reward_until(np.minimum(paths.length, expected))
+        rewarded = np.minimum(paths.length, np.floor(source.predicted)).astype(np.int64)
+        return paths.log_prob + paths.reward_until(rewarded)
 
 
 @final

@@ -11,12 +11,12 @@ from uncurse.arrays import Bools, Floats, Ints
 from uncurse.batch import Batch
 from uncurse.beam import Beam, Extension
 from uncurse.certificate import certify
-from uncurse.decoding import Decoding, Sentence, Slots
+from uncurse.decoding import Decoding, Sentence, Slots, check_attends, check_count, check_predicted
 from uncurse.judging import Case, hopeful
 from uncurse.model import S, StepModel
 from uncurse.rescoring import Paths, needs
 from uncurse.result import Optimality, Result
-from uncurse.stopping import Evidence
+from uncurse.stopping import Evidence, Optimal
 from uncurse.trace import Trace
 
 
@@ -27,8 +27,8 @@ class Search(Generic[S]):
     def __init__(self, model: StepModel[S], decoding: Decoding) -> None:
         self._decoding = decoding
         self._needs = needs(decoding.score)
-        if self._needs.coverage and not model.attends:
-            raise ValueError("this score needs coverage, and this model gives no attention")
+        if self._needs.coverage:
+            check_attends(model.attends)
         self._beam = Beam(model, decoding.width, decoding.slots, attention=self._needs.coverage)
         self._depth = max(decoding.n_best, decoding.width if decoding.stop.reads_width_best else 1)
         self._best_scores: Floats = np.empty((0, self._depth))  # [batch, depth] of the finished, falling
@@ -45,8 +45,7 @@ class Search(Generic[S]):
             return []
         if self._needs.prediction or self._decoding.stop.needs_prediction:
             for sentence in sentences:
-                if sentence.predicted is None:
-                    raise ValueError("this decoding needs a predicted length for each sentence, or a ratio")
+                check_predicted(sentence.predicted)
         tickets = self._beam.join(sentences)
         count = len(sentences)
         self._best_scores = np.concatenate((self._best_scores, np.full((count, self._depth), -np.inf)))
@@ -119,19 +118,19 @@ class Search(Generic[S]):
     def _judged(self, step: Extension, evidence: Evidence) -> tuple[Bools, Ints]:
         """Which sentences leave, and how many live prefixes the others go on with, [batch] each."""
         rule = self._decoding.stop
-        if not rule.drops_hopeless:
+        if not isinstance(rule, Optimal):
             return rule.decide(evidence), step.live_counts
-        leaving = evidence.ended.copy()
-        if not len(evidence.asked):
-            return leaving, step.live_counts
-        # Where fewer than n have finished, the n-th best is -inf and every prefix is hopeful.
-        if not leaving.any():
+        # Optimal stopping is where no prefix is hopeful; the others need not be run any more.
+        asked = evidence.asked
+        if len(asked) == len(evidence.step):
             going_on = hopeful(evidence, step.sums, step.live)
             return going_on == 0, going_on
-        others = np.flatnonzero(~leaving)
-        going_on = step.live_counts.copy()
-        going_on[others] = hopeful(evidence.take(others), step.sums[others], step.live[others])
-        return leaving | (going_on == 0), going_on
+        leaving, going_on = evidence.ended.copy(), step.live_counts
+        if len(asked):
+            going_on = going_on.copy()
+            going_on[asked] = left = hopeful(evidence.of_asked, step.sums[asked], step.live[asked])
+            leaving[asked] = left == 0
+        return leaving, going_on
 
     def _forget(self, leaving: Bools) -> None:
         self._best_scores = self._best_scores[~leaving]
@@ -151,6 +150,7 @@ def beam_search(
     model: StepModel[S], sentences: Sequence[Sentence], decoding: Decoding, batch: int = 32
 ) -> list[Result]:
     """Search for every sentence, `batch` at a time; a sentence that ends makes room for the next."""
+    check_count("batch", batch)
     search = Search(model, decoding)
     results: dict[int, Result] = {}
     joined = 0
@@ -168,6 +168,8 @@ def record(
     batch: int = 32,
 ) -> list[Trace]:
     """Search exhaustively and keep everything: the traces answer for every score and stopping rule."""
+    check_count("width", width)
+    check_count("batch", batch)
     beam = Beam(model, width, slots, attention=model.attends)
     traces: dict[int, Trace] = {}
     joined = 0

@@ -83,7 +83,6 @@ class StoppingRule(ABC):
 
     reads_width_best: ClassVar[bool] = False  # whether it looks at the b-th best score, not only the n-th
     needs_prediction: ClassVar[bool] = False  # whether it looks at the predicted length, whatever the score
-    drops_hopeless: ClassVar[bool] = False  # whether prefixes that cannot enter the n-best list may go at once
 
     def __post_init__(self) -> None:
         check_parameters(self)
@@ -109,8 +108,6 @@ RULES: Registry[StoppingRule] = Registry("stopping rule")
 @dataclass(frozen=True)
 class Optimal(StoppingRule):
     """Stop when nothing that could still come can enter the n-best list."""
-
-    drops_hopeless: ClassVar[bool] = True
 
     def stops(self, evidence: Evidence) -> Bools:
         """Whether the n-th best finished score reaches the bound."""
@@ -140,7 +137,7 @@ class BeamFull(StoppingRule):
     """Stop when as many hypotheses have finished as the beam is wide, or patience times as many."""
 
     patience: float = parameter(
-        "how many beams of finished hypotheses to wait for", default=1.0, low=0.0, low_open=True
+        "how many beams of finished hypotheses to wait for", default=1.0, low=0.0, low_open=True, high=1000.0
     )
 
     def stops(self, evidence: Evidence) -> Bools:
@@ -179,8 +176,8 @@ class PredictedHorizon(StoppingRule):
 
     def stops(self, evidence: Evidence) -> Bools:
         """Whether the n-th best reaches what the best live prefix would score at the predicted length."""
-        expected = np.ceil(evidence.source.predicted).astype(np.int64)
-        return evidence.nth_best >= evidence.live_at(np.minimum(expected, evidence.source.limit))
+        horizon = np.ceil(np.minimum(evidence.source.predicted, evidence.source.limit)).astype(np.int64)
+        return evidence.nth_best >= evidence.live_at(horizon)
 
 
 @final

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
-import tempfile
-import zipfile
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, final
@@ -17,7 +13,8 @@ from numpy.typing import NDArray
 
 from uncurse.arrays import Bools, Floats, Ints
 from uncurse.coverage import COVERAGE_FLOOR
-from uncurse.decoding import Slots
+from uncurse.decoding import Slots, check_count
+from uncurse.files import write_whole
 from uncurse.trace import Trace, sums_along
 
 FORMAT: Final = "uncurse traces 1"
@@ -49,7 +46,9 @@ def save_traces(path: Path | str, traces: Sequence[Trace]) -> None:
     coverage = [trace.finished_coverage for trace in traces if trace.finished_coverage is not None]
     if coverage:
         arrays["coverage"] = np.concatenate(coverage)
-    _write(Path(path), {name: _smallest(array) for name, array in arrays.items()})
+    content = io.BytesIO()
+    np.savez_compressed(content, **{name: _smallest(array) for name, array in arrays.items()})  # type: ignore[arg-type]
+    write_whole(Path(path), content.getbuffer())
 
 
 def load_traces(path: Path | str) -> list[Trace]:
@@ -63,19 +62,12 @@ def load_traces(path: Path | str) -> list[Trace]:
         if header["coverage_floor"] != COVERAGE_FLOOR:
             raise ValueError(f"coverage was cut at {header['coverage_floor']}, not at {COVERAGE_FLOOR}")
         shelf = _Shelf(arrays)
-        return [_trace(header, shelf) for _ in arrays["steps"]]
+        traces = [_trace(header, shelf) for _ in arrays["steps"]]
+        shelf.check_empty()
+        return traces
     except FileNotFoundError:
         raise
-    except (
-        ValueError,
-        KeyError,
-        TypeError,
-        IndexError,
-        EOFError,
-        OSError,
-        zipfile.BadZipFile,
-        zlib.error,
-    ) as error:
+    except Exception as error:  # a damaged archive can fail in any way
         raise ValueError(f"{path} is not a whole trace file: {error}") from error
 
 
@@ -105,26 +97,12 @@ def _joined(arrays: Sequence[NDArray[Any]], kept: Sequence[Bools]) -> NDArray[An
 def _smallest(array: NDArray[Any]) -> NDArray[Any]:
     """The same numbers in the narrowest type that holds them all exactly."""
     if array.dtype == np.float64:
-        narrow = array.astype(np.float32)
+        with np.errstate(over="ignore"):
+            narrow = array.astype(np.float32)
         return narrow if np.array_equal(narrow.astype(np.float64), array) else array
     if array.dtype == np.int64 and array.size:
         return array.astype(np.promote_types(np.min_scalar_type(array.min()), np.min_scalar_type(array.max())))
     return array
-
-
-def _write(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(buffer.getbuffer())
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 @final
@@ -143,6 +121,12 @@ class _Shelf:
         """The next real numbers of an array."""
         return self._next(name, count).astype(np.float64)
 
+    def check_empty(self) -> None:
+        """Raise a `ValueError` if anything is left."""
+        for name, used in self._used.items():
+            if name != "header" and used != len(self._arrays[name]):
+                raise ValueError(f"{name!r} is too long")
+
     def _next(self, name: str, count: int) -> NDArray[Any]:
         start = self._used[name]
         self._used[name] = start + count
@@ -153,7 +137,8 @@ class _Shelf:
 
 
 def _trace(header: dict[str, Any], shelf: _Shelf) -> Trace:
-    width, slots = int(header["width"]), Slots(header["slots"])
+    width, slots = header["width"], Slots(header["slots"])
+    check_count("width", width)
     source_length, limit, steps, prefix_length = (
         int(shelf.ints(name, 1)[0]) for name in ("source_lengths", "limits", "steps", "prefix_lengths")
     )
@@ -167,8 +152,8 @@ def _trace(header: dict[str, Any], shelf: _Shelf) -> Trace:
     tokens[kept] = shelf.ints("tokens", count)
     parents[kept] = shelf.ints("parents", count)
     log_probs[kept] = shelf.floats("log_probs", count)
-    if not ((parents >= 0).all() and (parents < shape[1]).all()):
-        raise ValueError("a parent is impossible")
+    if not ((parents >= 0).all() and (parents < shape[1]).all() and (log_probs <= 0).all()):
+        raise ValueError("a parent or a log-probability is impossible")
     coverage = None
     if header["attention"]:
         coverage = np.zeros(shape)

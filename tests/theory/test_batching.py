@@ -3,12 +3,29 @@
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
+from typing import final
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from uncurse import Decoding, Result, Search, Sentence, Slots, beam_search, record
+from uncurse import (
+    SCORES,
+    Decoding,
+    Paths,
+    Rescorer,
+    Result,
+    Search,
+    Sentence,
+    Slots,
+    Source,
+    beam_search,
+    judge,
+    record,
+)
+from uncurse.arrays import Floats
 from uncurse.testing import RandomModel
 
 MODEL = RandomModel(seed=3, vocabulary=9, ending=0.7, attends=True)
@@ -88,3 +105,29 @@ def test_traces_do_not_depend_on_the_batch(slots: Slots) -> None:
         assert trace.finished_coverage is not None
         assert single.finished_coverage is not None
         assert trace.finished_coverage.tolist() == single.finished_coverage.tolist()
+
+
+@final
+@dataclass(frozen=True)
+class HardCut(Rescorer):
+    """A score that rules lengths out altogether."""
+
+    def score(self, source: Source, paths: Paths) -> Floats:
+        return np.where(paths.length > 2 * source.predicted, -np.inf, paths.log_prob / paths.length)
+
+
+def test_a_score_of_minus_infinity_is_judged_the_same_alone_and_together() -> None:
+    SCORES.register("hard-cut", formula="S/n, n ≤ 2L", source="this test")(HardCut)
+    try:
+        decoding = Decoding(3, HardCut())
+        for seed in range(20):
+            model = RandomModel(seed, vocabulary=6, ending=-3.0 * (seed % 2), attends=True)
+            together = beam_search(model, MIXED, decoding, batch=17)
+            assert together == [beam_search(model, [each], decoding)[0] for each in MIXED]
+            traces = record(model, MIXED, 3)
+            assert together == [
+                judge(trace, HardCut(), decoding.stop, length=each.predicted)
+                for trace, each in zip(traces, MIXED, strict=True)
+            ]
+    finally:
+        SCORES.unregister("hard-cut")

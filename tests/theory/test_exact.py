@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import math
 
+import hypothesis
 import numpy as np
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 from oracle import Table, all_finished, score_of
 from strategies import SCORE_NAMES, model_of, rescorers, sentences, tables
 
 from uncurse import Optimality, Rescorer, Sentence, exact_search, judge, record
-from uncurse.rescoring import AdaptiveReward, BPNorm, LengthNorm, LogProb
+from uncurse.arrays import Floats
+from uncurse.rescoring import AdaptiveReward, BPNorm, LengthNorm, LogProb, needs
 from uncurse.stopping import Optimal
 from uncurse.testing import RandomModel
+
+
+def given(rescorer: Rescorer, rewards: list[float]) -> Floats | None:
+    return np.array(rewards) if needs(rescorer).rewards else None
 
 
 def best_of_all(table: Table, sentence: Sentence, rescorer: Rescorer, rewards: list[float]) -> float:
@@ -23,26 +28,28 @@ def best_of_all(table: Table, sentence: Sentence, rescorer: Rescorer, rewards: l
 
 
 @pytest.mark.parametrize("score", SCORE_NAMES)
-@given(data=st.data())
+@hypothesis.given(data=st.data())
 def test_exact_search_finds_the_best_of_all_sequences(score: str, data: st.DataObject) -> None:
     table, sentence = data.draw(tables()), data.draw(sentences())
     rescorer = data.draw(rescorers(score))
     model, width = model_of(table), data.draw(st.integers(1, 3))
     rewards = data.draw(st.lists(st.floats(0.0, 3.0), min_size=4, max_size=4))
-    found = exact_search(model, sentence, rescorer, width=width, rewards=np.array(rewards))
+    found = exact_search(model, sentence, rescorer, width=width, rewards=given(rescorer, rewards))
     score_found = -math.inf if found.hypothesis is None else found.hypothesis.score
     assert score_found == best_of_all(table, sentence, rescorer, rewards)
     assert found.gap == 0.0
 
 
 @pytest.mark.parametrize("score", SCORE_NAMES)
-@given(data=st.data())
+@hypothesis.given(data=st.data())
 def test_a_spent_budget_leaves_a_gap_that_holds(score: str, data: st.DataObject) -> None:
     table, sentence = data.draw(tables()), data.draw(sentences())
     rescorer = data.draw(rescorers(score))
     rewards = data.draw(st.lists(st.floats(0.0, 3.0), min_size=4, max_size=4))
     budget = data.draw(st.integers(1, 6))
-    found = exact_search(model_of(table), sentence, rescorer, width=1, budget=budget, rewards=np.array(rewards))
+    found = exact_search(
+        model_of(table), sentence, rescorer, width=1, budget=budget, rewards=given(rescorer, rewards)
+    )
     assert found.calls <= budget
     if found.hypothesis is None:
         assert found.gap in (0.0, math.inf)
@@ -80,6 +87,13 @@ def test_adaptive_reward_needs_the_rewards_of_a_search() -> None:
         exact_search(model, sentence, AdaptiveReward())
     with pytest.raises(ValueError, match="2 rewards are too few for outputs of up to 7 tokens"):
         exact_search(model, sentence, AdaptiveReward(), rewards=np.array([1.0, 1.0]))
+    with pytest.raises(ValueError, match="not a finite number"):
+        exact_search(model, sentence, AdaptiveReward(), rewards=np.full(7, np.nan))
+
+
+def test_rewards_that_cannot_act_are_refused() -> None:
+    with pytest.raises(ValueError, match="does not depend on rewards"):
+        exact_search(RandomModel(seed=2, vocabulary=6), Sentence((1,), limit=7), LogProb(), rewards=np.ones(7))
 
 
 def test_what_a_score_needs_is_asked_for() -> None:

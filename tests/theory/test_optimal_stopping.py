@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import ClassVar, final
+from typing import final
 
 import numpy as np
 import pytest
@@ -85,8 +85,6 @@ def test_a_score_registered_here_is_stopped_losslessly_with_no_other_code() -> N
 @dataclass(frozen=True)
 class KeepsHopeless(StoppingRule):
     """Optimal stopping that lets hopeless prefixes live."""
-
-    drops_hopeless: ClassVar[bool] = False
 
     def stops(self, evidence: Evidence) -> Bools:
         return Optimal().stops(evidence)

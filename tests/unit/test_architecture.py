@@ -15,6 +15,7 @@ ROOT = Path(uncurse.__file__).parent
 ORDER = [
     "arrays",
     "version",
+    "files",
     "registry",
     "coverage",
     "rescoring",
@@ -34,6 +35,9 @@ ORDER = [
     "search",
     "exact",
     "testing",
+    "text",
+    "models",
+    "training",
     "cli",
 ]
 

@@ -11,18 +11,36 @@ from hypothesis import strategies as st
 
 from uncurse import RULES, SCORES, Decoding, Sentence, beam_search, judge, judge_all, record
 from uncurse.judging import running_kth_best
-from uncurse.rescoring import LogProb
-from uncurse.stopping import Exhaustive
+from uncurse.rescoring import GNMT, BPNorm, LogProb
+from uncurse.stopping import Exhaustive, PredictedHorizon
 from uncurse.testing import RandomModel
 
 MODEL = RandomModel(seed=8, vocabulary=9, ending=0.5)
 (TRACE,) = record(MODEL, [Sentence((1, 2), limit=9, predicted=4.0)], 5)
 
 
-@pytest.mark.parametrize("limit", [0, 10, -1])
-def test_a_trace_answers_for_limits_up_to_its_own(limit: int) -> None:
-    with pytest.raises(ValueError, match="this trace answers for 1 to 9"):
+@pytest.mark.parametrize(
+    ("limit", "message"),
+    [(10, "this trace answers for 1 to 9"), (0, "limit = 0"), (True, "limit"), (2.5, "limit")],
+)
+def test_a_trace_answers_for_limits_up_to_its_own(limit: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         judge(TRACE, LogProb(), Exhaustive(), limit=limit)
+
+
+@pytest.mark.parametrize("length", [math.nan, math.inf, 0.0, -3.0, 1e19])
+def test_an_impossible_length_is_refused(length: float) -> None:
+    with pytest.raises(ValueError, match="length"):
+        judge(TRACE, LogProb(), Exhaustive(), length=length)
+
+
+def test_judging_asks_for_what_a_live_search_asks_for() -> None:
+    with pytest.raises(ValueError, match="predicted length"):
+        judge(TRACE, BPNorm(), Exhaustive())
+    with pytest.raises(ValueError, match="predicted length"):
+        judge(TRACE, LogProb(), PredictedHorizon())
+    with pytest.raises(ValueError, match="gives no attention"):
+        judge(TRACE, GNMT(beta=0.1), Exhaustive())
 
 
 def test_n_best_must_be_positive() -> None:

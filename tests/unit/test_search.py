@@ -169,7 +169,7 @@ def test_a_hair_above_zero_is_rounding() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"width": 0}, "width = 0 is not allowed: width must be a whole number >= 1"),
+        ({"width": 0}, "width = 0 is not allowed: width must be a whole number in 1 … 100000"),
         ({"width": 2.5}, r"width = 2\.5 is not allowed"),
         ({"n_best": 0}, "n_best = 0 is not allowed"),
         ({"slots": "keep"}, "slots = 'keep' is not allowed"),
@@ -181,10 +181,10 @@ def test_a_bad_decoding_is_refused(change: dict[str, object], message: str) -> N
         Decoding.of(**change)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    "change", [{"limit": 0}, {"predicted": 0.0}, {"predicted": math.nan}, {"predicted": math.inf}]
-)
-def test_a_bad_sentence_is_refused(change: dict[str, float]) -> None:
+@pytest.mark.parametrize("name", ["limit", "predicted"])
+@pytest.mark.parametrize("value", [0, -1, math.nan, math.inf, True, "5", 10**9, 10**400])
+def test_a_bad_sentence_is_refused(name: str, value: object) -> None:
+    change = {name: value}
     with pytest.raises(ValueError, match="is not allowed"):
         Sentence(**{"source": (1,), "limit": 3, **change})  # type: ignore[arg-type]
 
@@ -194,3 +194,76 @@ def test_a_beam_wider_than_the_vocabulary_is_no_trouble() -> None:
     for slots in Slots:
         (trace,) = record(model, [Sentence((1,), limit=6)], width=40, slots=slots)
         assert trace.live_counts.tolist()[:4] == [2, 4, 8, 16]
+
+
+def test_a_limit_is_a_whole_number() -> None:
+    with pytest.raises(ValueError, match=r"limit = 2\.5 is not allowed"):
+        Sentence((1,), limit=2.5)  # type: ignore[arg-type]
+
+
+def test_methods_are_given_as_values_to_the_constructor() -> None:
+    for change in ({"score": "bp-norm"}, {"stop": "optimal"}, {"slots": "refill"}):
+        with pytest.raises(ValueError, match=r"use Decoding\.of for names"):
+            Decoding(**change)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("count", [0, -1, 2.5, True])
+def test_widths_and_batches_are_counts(count: int) -> None:
+    model, sentences = RandomModel(seed=1, vocabulary=6), [Sentence((1,), limit=3)]
+    with pytest.raises(ValueError, match="width"):
+        record(model, sentences, count)
+    with pytest.raises(ValueError, match="batch"):
+        record(model, sentences, 2, batch=count)
+    with pytest.raises(ValueError, match="batch"):
+        beam_search(model, sentences, Decoding.of(2, "log-prob"), batch=count)
+
+
+@pytest.mark.parametrize("token", [-1, 6, 99])
+def test_a_prefix_token_outside_the_vocabulary_is_refused(token: int) -> None:
+    with pytest.raises(ValueError, match=f"sentence 0: prefix token {token} is not in 0 … 5"):
+        record(RandomModel(seed=1, vocabulary=6), [Sentence((1,), 4, prefix=(1, token))], width=2)
+
+
+class Attending:
+    """A model that gives the attention it is told to give."""
+
+    def __init__(self, attention: Floats, columns: int = 2) -> None:
+        self.table = TableModel(np.array([[-0.5, -1.0]]), np.zeros((1, 2), dtype=np.int64))
+        self.signature, self.vocabulary, self.begin, self.end, self.attends = "attending", 2, -1, 1, True
+        self.attention, self.columns = attention, columns
+
+    def start(self, sources: Sequence[Sequence[int]]) -> TableState:
+        return self.table.start(sources)
+
+    def step(self, state: TableState, tokens: Ints, k: int, attention: bool) -> tuple[Continuations, TableState]:
+        given, after = self.table.step(state, tokens, self.columns, False)
+        return Continuations(given.tokens, given.log_probs, np.tile(self.attention, (len(tokens), 1))), after
+
+
+def test_attention_that_is_missing_or_not_a_number_is_an_error() -> None:
+    decoding, sentences = Decoding.of(2, "gnmt:beta=1"), [Sentence((0, 0), limit=3)]
+    with pytest.raises(ModelError, match=r"attention \(1, 1\) to 1 rows of up to 2 pieces"):
+        beam_search(Attending(np.array([0.5])), sentences, decoding)
+    with pytest.raises(ModelError, match="sentence 0, step 1: the model gave attention of NaN"):
+        beam_search(Attending(np.array([0.5, math.nan])), sentences, decoding)
+    (padded,) = beam_search(Attending(np.array([0.5, 0.5, math.nan])), sentences, decoding)
+    assert math.isfinite(padded.hypotheses[0].score)
+
+
+def test_a_model_that_gives_too_few_continuations_is_an_error() -> None:
+    with pytest.raises(ModelError, match=r"gave \(1, 1\) continuations instead of \(1, 2\)"):
+        record(Attending(np.array([0.5]), columns=1), [Sentence((0,), limit=3)], width=2)
+
+
+def test_a_fault_while_a_prefix_is_forced_names_the_token() -> None:
+    with pytest.raises(ModelError, match="sentence 0, prefix token 2: the model gave nan"):
+        record(Faulty(math.nan), [Sentence((0,), limit=5, prefix=(0, 0, 0))], width=2)
+
+
+def test_signatures_tell_lengths_apart_that_lead_to_different_outputs() -> None:
+    model = RandomModel(seed=1, vocabulary=6)
+    signatures = {
+        beam_search(model, [Sentence((1,), 20, predicted=length)], Decoding.of(3, "adaptive-reward"))[0].signature
+        for length in (9.9999999, 10.0)
+    }
+    assert len(signatures) == 2

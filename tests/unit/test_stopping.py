@@ -59,5 +59,5 @@ def test_every_rule_ends_with_an_empty_beam() -> None:
 
 @pytest.mark.parametrize("patience", ["0", "-1", "nan"])
 def test_patience_must_be_positive(patience: str) -> None:
-    with pytest.raises(ValueError, match="patience must be a finite number > 0"):
+    with pytest.raises(ValueError, match="patience must be a number in \\(0, 1000\\]"):
         RULES.parse(f"beam-full:patience={patience}")

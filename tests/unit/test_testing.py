@@ -54,9 +54,56 @@ class NotANumber(Rescorer):
         return np.where(paths.length > 3, np.nan, paths.log_prob)
 
 
+@dataclass(frozen=True)
+class LikesVeryUnlikely(Rescorer):
+    def score(self, source: Source, paths: Paths) -> Floats:
+        return paths.log_prob + paths.log_prob**2 / 12
+
+
+@dataclass(frozen=True)
+class DislikesVeryCovered(Rescorer):
+    def score(self, source: Source, paths: Paths) -> Floats:
+        return paths.log_prob + paths.coverage + paths.coverage**2 / 10
+
+
+@dataclass(frozen=True)
+class TurnsAtTwenty(Rescorer):
+    def score(self, source: Source, paths: Paths) -> Floats:
+        return paths.log_prob * (20 - paths.length)
+
+
+@dataclass(frozen=True)
+class TurnsWhenMuchIsExpected(Rescorer):
+    def score(self, source: Source, paths: Paths) -> Floats:
+        return np.where(source.predicted > 100, -1.0, 1.0) * paths.log_prob
+
+
+@dataclass(frozen=True)
+class OneForAll(Rescorer):
+    def score(self, source: Source, paths: Paths) -> Floats:
+        return np.zeros(1)
+
+
+@dataclass(frozen=True)
+class NearsTheLimit(Rescorer):
+    """Odd, and within the contract: it would divide by 0 past the limit."""
+
+    def score(self, source: Source, paths: Paths) -> Floats:
+        return paths.log_prob / (source.limit - paths.length + 1)
+
+
+def test_a_score_is_never_asked_about_lengths_past_the_limit() -> None:
+    check_rescorer(NearsTheLimit())
+
+
 @pytest.mark.parametrize(
     ("broken", "complaint"),
     [
+        (LikesVeryUnlikely(), "falls when the log-probability rises"),
+        (DislikesVeryCovered(), "falls when the coverage rises"),
+        (TurnsAtTwenty(), "falls when the log-probability rises"),
+        (TurnsWhenMuchIsExpected(), "falls when the log-probability rises"),
+        (OneForAll(), "64 hypotheses have scores of shape"),
         (LikesUnlikely(), "falls when the log-probability rises"),
         (DislikesCoverage(), "falls when the coverage rises"),
         (DislikesRewards(), "falls when an adaptive reward rises"),
@@ -111,6 +158,10 @@ class Wrapped:
             received = received - 0.9
         if self.fault == "short attention" and received is not None:
             received = received[:, :1]
+        if self.fault == "mirrored attention" and received is not None:
+            received = received[::-1]
+        if self.fault == "one column" and k < 7:
+            ids, values = ids[:, :1], values[:, :1]
         if self.fault == "used up":
             state.inner.keys[:] = after.keys
         return Continuations(ids, values, received), FaultyState(after, self.fault)
@@ -138,7 +189,7 @@ class FaultyState:
     [
         ("signature", "must not contain"),
         ("end", "outside 0 … 6"),
-        ("batch", "sentences are appended"),
+        ("batch", "differ from those of the same prefix alone"),
         ("positive", "above 0"),
         ("repeated", "every token once"),
         ("k best", "are not its best"),
@@ -146,9 +197,11 @@ class FaultyState:
         ("attention", "gave no attention"),
         ("negative attention", "attention is NaN or negative"),
         ("short attention", "attention is missing"),
-        ("select", "rows are selected in another order"),
-        ("append", "sentences are appended"),
-        ("used up", "tokens and log-probabilities|rows are selected|not its best|row is selected"),
+        ("select", "differ from those of the same prefix alone"),
+        ("append", "differ from those of the same prefix alone"),
+        ("mirrored attention", "the attention differs"),
+        ("one column", "2 continuations were asked for, and 1 came"),
+        ("used up", "differ from those of the same prefix alone|not its best"),
     ],
 )
 def test_a_model_that_breaks_the_contract_is_found_out(fault: str, complaint: str) -> None:
@@ -165,3 +218,80 @@ def test_ties_go_to_the_lower_token() -> None:
 def test_one_source_is_no_batch() -> None:
     with pytest.raises(ValueError, match="at least 2"):
         check_step_model(RandomModel(seed=1, vocabulary=7), [(1,)])
+
+
+@dataclass(frozen=True)
+class CountingState:
+    """The commonest mistake with caches: one position for the whole batch."""
+
+    inner: RandomState
+    position: int
+
+    def select(self, rows: Ints) -> Self:
+        return type(self)(self.inner.select(rows), self.position)
+
+    def append(self, other: Self) -> Self:
+        return type(self)(self.inner.append(other.inner), self.position)
+
+
+@dataclass(frozen=True)
+class StoredState:
+    """Sentences stored once, but not renumbered when one leaves."""
+
+    inner: RandomState
+    sentence: Ints  # [rows]
+    store: Floats  # [sentences]
+
+    def select(self, rows: Ints) -> Self:
+        staying = np.unique(self.sentence[rows])
+        return type(self)(self.inner.select(rows), self.sentence[rows], self.store[staying])
+
+    def append(self, other: Self) -> Self:
+        return type(self)(
+            self.inner.append(other.inner),
+            np.concatenate((self.sentence, other.sentence + len(self.store))),
+            np.concatenate((self.store, other.store)),
+        )
+
+
+class Counting:
+    """A random model that adds its position to the token it is fed."""
+
+    signature, vocabulary, begin, end, attends = "counting", 7, -1, 6, False
+    inner = RandomModel(seed=1, vocabulary=7)
+
+    def start(self, sources: Sequence[Sequence[int]]) -> CountingState:
+        return CountingState(self.inner.start(sources), 0)
+
+    def step(
+        self, state: CountingState, tokens: Ints, k: int, attention: bool
+    ) -> tuple[Continuations, CountingState]:
+        given, after = self.inner.step(state.inner, tokens + state.position, k, attention)
+        return given, CountingState(after, state.position + 1)
+
+
+class Storing:
+    """A random model that reads something of each row's sentence."""
+
+    signature, vocabulary, begin, end, attends = "storing", 7, -1, 6, False
+    inner = RandomModel(seed=1, vocabulary=7)
+
+    def start(self, sources: Sequence[Sequence[int]]) -> StoredState:
+        return StoredState(
+            self.inner.start(sources),
+            np.arange(len(sources)),
+            np.array([float(len(source)) for source in sources]),
+        )
+
+    def step(self, state: StoredState, tokens: Ints, k: int, attention: bool) -> tuple[Continuations, StoredState]:
+        told = state.store[np.minimum(state.sentence, len(state.store) - 1)].astype(np.int64)
+        given, after = self.inner.step(state.inner, tokens + told, k, attention)
+        return given, StoredState(after, state.sentence, state.store)
+
+
+@pytest.mark.parametrize("model", [Counting(), Storing()])
+def test_states_that_mix_up_sentences_are_found_out(model: Counting | Storing) -> None:
+    with pytest.raises(
+        (AssertionError, IndexError), match="differ from those of the same prefix alone|out of bounds"
+    ):
+        check_step_model(model, [(1, 2, 3), (4,), (5, 6), (7, 8, 9, 10)])  # type: ignore[misc]

@@ -77,6 +77,8 @@ def test_a_damaged_file_is_an_error_with_its_name(tmp_path: Path) -> None:
         ("parents", np.array([77] * 500, dtype=np.int64)),
         ("ranks", np.array([-1] * 12)),
         ("tokens", np.array([0])),
+        ("pruned", np.zeros(99)),
+        ("log_probs", np.full(500, 0.5)),
         ("header", np.frombuffer(json.dumps({"format": "uncurse traces 0"}).encode(), dtype=np.uint8)),
         ("rewards", np.array([{}], dtype=object)),
     ],
@@ -90,3 +92,27 @@ def test_impossible_numbers_are_refused(tmp_path: Path, name: str, value: NDArra
         np.savez(file_out, **{**arrays, name: value})
     with pytest.raises(ValueError, match="is not a whole trace file"):
         load_traces(path)
+
+
+def test_no_flipped_byte_goes_unnoticed_or_raises_anything_else(tmp_path: Path) -> None:
+    path = tmp_path / "corpus.traces"
+    traces = record(MODEL, SENTENCES[:2], 3)
+    save_traces(path, traces)
+    whole = path.read_bytes()
+    for position in range(0, len(whole), 7):
+        for mask in (0x01, 0x80):
+            path.write_bytes(whole[:position] + bytes([whole[position] ^ mask]) + whole[position + 1 :])
+            try:
+                loaded = load_traces(path)
+            except ValueError:
+                continue
+            for before, after in zip(traces, loaded, strict=True):  # a byte that means nothing, such as a date
+                ways = SCORES.parse("gnmt:beta=0.3"), RULES.parse("optimal"), 2
+                assert judge(after, *ways) == judge(before, *ways)
+
+
+def test_a_file_has_the_permissions_of_any_other(tmp_path: Path) -> None:
+    save_traces(tmp_path / "corpus.traces", record(MODEL, SENTENCES[:1], 3))
+    (tmp_path / "other").write_bytes(b"")
+    assert (tmp_path / "corpus.traces").stat().st_mode == (tmp_path / "other").stat().st_mode
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.traces", "other"]

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Generic, NamedTuple
 
 import numpy as np
 
 from uncurse.arrays import Floats, Ints
-from uncurse.model import Continuations, S, StepModel
+from uncurse.model import ROUNDING, Continuations, S, StepModel
 from uncurse.rescoring import Paths, Rescorer, Rewards, Source
 
 _ROWS = 64
-_MOST = 12  # the longest hypothesis tried
+_MOST = 60  # the longest hypothesis tried
 
 
 def check_rescorer(rescorer: Rescorer, seed: int = 0, trials: int = 50) -> None:
@@ -26,25 +27,27 @@ def check_rescorer(rescorer: Rescorer, seed: int = 0, trials: int = 50) -> None:
 
 
 def _hypotheses(random: np.random.Generator) -> tuple[Source, Paths]:
-    prefix = random.integers(0, 3, _ROWS) * random.integers(0, 2, _ROWS)
+    """Hypotheses short and long, likely and unlikely; the same numbers often meet."""
+    limit = random.integers(1, _MOST + 1, _ROWS)
     source = Source(
-        random.integers(1, _MOST, _ROWS),
-        np.full(_ROWS, _MOST),
-        prefix,
-        random.choice([0.5, 1.0, 3.7, 6.0, 11.2, 20.0], _ROWS),
+        random.integers(1, 80, _ROWS),
+        limit,
+        random.integers(0, 3, _ROWS) * random.integers(0, 2, _ROWS),
+        random.choice([0.5, 1.0, 3.7, 6.0, 11.2, 25.5, 50.0, 150.0], _ROWS),
     )
     rewards = random.integers(0, 12, (_ROWS, _MOST)) / 4.0
     sums = np.concatenate((np.zeros((_ROWS, 1)), np.cumsum(rewards, axis=1)), axis=1)
     return source, Paths(
-        -random.integers(0, 40, _ROWS) / 8.0,
-        random.integers(1, _MOST + 1, _ROWS),
+        -random.integers(0, 40, _ROWS) / 8.0 * random.choice([1.0, 4.0, 50.0], _ROWS),
+        1 + (random.random(_ROWS) * limit).astype(np.int64),
         Rewards(sums, np.full(_ROWS, _MOST)),
-        -random.integers(0, 20, _ROWS) / 4.0,
+        -random.integers(0, 20, _ROWS) / 4.0 * random.choice([1.0, 20.0], _ROWS),
     )
 
 
 def _check_elementwise(rescorer: Rescorer, source: Source, paths: Paths) -> None:
-    scores = np.broadcast_to(rescorer.score(source, paths), (_ROWS,))
+    scores = rescorer.score(source, paths)
+    assert np.shape(scores) == (_ROWS,), f"{rescorer}: {_ROWS} hypotheses have scores of shape {np.shape(scores)}"
     assert not np.isnan(scores).any(), f"{rescorer}: a score is NaN"
     for row in range(0, _ROWS, 7):
         only = np.array([row])
@@ -74,13 +77,12 @@ def _check_bound(rescorer: Rescorer, source: Source, paths: Paths, random: np.ra
     bound = rescorer.bound(source, at_step)
     assert not np.isnan(bound).any(), f"{rescorer}: a bound is NaN"
     assert (bound >= rescorer.score(source, paths)).all(), f"{rescorer}: a completion beats the bound"
-    later = Rewards(paths.rewards.sums, np.minimum(step + 1, _MOST))
+    later = Rewards(paths.rewards.sums, step + 1)
     extended = replace(at_step, length=step + 1, rewards=later)
     assert (rescorer.bound(source, extended) <= bound).all(), f"{rescorer}: a bound rises with the prefix"
     # Where a bound is finite the search may drop hopeless prefixes, and with them later rewards.
-    lengths = step[:, None] + np.arange(1, _MOST + 1)
-    within = (lengths <= source.limit[:, None]) & np.isfinite(bound)[:, None]
-    lengths = np.minimum(lengths, _MOST)
+    lengths = np.minimum(step[:, None] + np.arange(1, _MOST + 1), source.limit[:, None])
+    within = (lengths > step[:, None]) & (bound < np.inf)[:, None]
     for_sure = Paths(at_step.log_prob[:, None], lengths, paths.rewards, np.zeros((1, 1)))
     unseen = replace(for_sure, rewards=at_step.rewards)
     same = rescorer.score(source.column(), for_sure) == rescorer.score(source.column(), unseen)
@@ -93,76 +95,118 @@ def _taken(paths: Paths, rows: Ints) -> Paths:
 
 
 def check_step_model(
-    model: StepModel[S], sources: Sequence[Sequence[int]], steps: int = 5, tolerance: float = 1e-4
+    model: StepModel[S], sources: Sequence[Sequence[int]], steps: int = 6, tolerance: float = 1e-4
 ) -> None:
-    """Raise an `AssertionError` if a model breaks what `StepModel` asks of it; give two sources or more."""
+    """Raise an `AssertionError` if a model breaks what `StepModel` asks of it; give two sources or more.
+
+    Sentences join one after the other, prefixes branch, change places and go, and so do sentences; all the while
+    each row must say what the same prefix says when it is alone.
+    """
     if len(sources) < 2:
         raise ValueError(f"{len(sources)} source(s) given: a batch needs at least 2")
     assert 0 <= model.end < model.vocabulary, f"</s> is {model.end}, outside 0 … {model.vocabulary - 1}"
     assert "|" not in model.signature, "a signature must not contain '|'"
-    rows = np.arange(len(sources))
-    whole = model.start(sources)
-    late = model.start(sources[:1]).append(model.start(sources[1:]))
-    alone = [model.start([source]) for source in sources]
-    tokens = np.full(len(sources), model.begin)
+    alone = _Alone(model, sources)
+    state, rows = model.start(sources[:2]), [_Row(0, ()), _Row(1, ())]
+    waiting = list(range(2, len(sources)))
     for step in range(1, steps + 1):
-        mirrored = whole.select(np.concatenate((rows[::-1], rows[:1])))
-        few, _ = model.step(whole.select(rows), tokens, 2, False)
-        expected, whole = _stepped(model, whole, tokens, sources, step)
-        _check_few(few, expected, tolerance, step)
-        found, _ = _stepped(model, mirrored, np.concatenate((tokens[::-1], tokens[:1])), None, step)
-        _same(found[:-1][::-1], expected, tolerance, step, "rows are selected in another order")
-        _same(found[-1:], expected[:1], tolerance, step, "a row is selected twice")
-        found, late = _stepped(model, late, tokens, None, step)
-        _same(found, expected, tolerance, step, "sentences are appended")
-        for row in rows:
-            found, alone[row] = _stepped(model, alone[row], tokens[row : row + 1], None, step)
-            _same(found, expected[row : row + 1], tolerance, step, "a sentence is alone")
-        expected[:, model.end] = -np.inf
-        tokens = expected.argmax(axis=1)
+        tokens = np.array([row.prefix[-1] if row.prefix else model.begin for row in rows])
+        few, _ = model.step(state.select(np.arange(len(rows))), tokens, 2, False)
+        given, state = model.step(state, tokens, model.vocabulary, model.attends)
+        found = _dense(model, given, len(rows))
+        for index, row in enumerate(rows):
+            expected, attention = alone.after(row)
+            where = f"source {row.source}, prefix {row.prefix}"
+            assert _close(found[index], expected, tolerance), (
+                f"{where}: log-probabilities differ from those of the same prefix alone; is something lost when"
+                " rows are selected or sentences appended?"
+            )
+            _check_few(few, index, expected, tolerance, where)
+            if attention is not None:
+                _check_attention(given.attention, index, attention, tolerance, where)
+        parents, rows = _branched(rows, found, model.end, leaving=step % 4 == 0)
+        state = state.select(parents)
+        if waiting:
+            state = state.append(model.start([sources[waiting[0]]]))
+            rows.append(_Row(waiting.pop(0), ()))
 
 
-def _stepped(
-    model: StepModel[S], state: S, tokens: Ints, sources: Sequence[Sequence[int]] | None, step: int
-) -> tuple[Floats, S]:
-    """The log-probabilities of the whole vocabulary, [rows, vocabulary], and the state after."""
-    given, after = model.step(state, tokens, model.vocabulary, model.attends)
-    rows = len(tokens)
+class _Row(NamedTuple):
+    source: int
+    prefix: tuple[int, ...]
+
+
+class _Alone(Generic[S]):
+    """What a prefix says when nothing else is in the batch."""
+
+    def __init__(self, model: StepModel[S], sources: Sequence[Sequence[int]]) -> None:
+        self._model = model
+        self._sources = sources
+
+    def after(self, row: _Row) -> tuple[Floats, Floats | None]:
+        """The log-probabilities of the vocabulary after a prefix, and the attention to its source's pieces."""
+        model = self._model
+        state = model.start([self._sources[row.source]])
+        for token in (model.begin, *row.prefix):
+            given, state = model.step(state, np.array([token]), model.vocabulary, model.attends)
+        pieces = len(self._sources[row.source])
+        if not model.attends:
+            return _dense(model, given, 1)[0], None
+        assert given.attention is not None, "the model says that it attends, and gave no attention"
+        assert given.attention.shape[1] >= pieces, "attention is missing for some source pieces"
+        assert (given.attention[0, :pieces] >= 0).all(), "attention is NaN or negative"
+        return _dense(model, given, 1)[0], given.attention[0, :pieces]
+
+
+def _branched(rows: list[_Row], found: Floats, end: int, leaving: bool) -> tuple[Ints, list[_Row]]:
+    """Of each sentence the two likeliest ways on, the less likely first; if one is leaving, the first is gone."""
+    ways: dict[int, list[tuple[float, int, _Row]]] = {}
+    for index, row in enumerate(rows):
+        words = np.delete(
+            np.argsort(-found[index], kind="stable"), np.argsort(-found[index], kind="stable") == end
+        )
+        ways.setdefault(row.source, []).extend(
+            (float(found[index, token]), index, _Row(row.source, (*row.prefix, int(token)))) for token in words[:2]
+        )
+    sentences = list(ways)[1 if leaving and len(ways) > 1 else 0 :]
+    kept = [way for source in sentences for way in sorted(ways[source])[-2:]]
+    return np.array([index for _, index, _ in kept]), [row for _, _, row in kept]
+
+
+def _dense(model: StepModel[S], given: Continuations, rows: int) -> Floats:
+    """The log-probabilities by token, [rows, vocabulary]."""
     shape = (rows, model.vocabulary)
     assert given.tokens.shape == given.log_probs.shape == shape, (
-        f"step {step}: the whole vocabulary was asked for, {shape}, and {given.tokens.shape} came"
+        f"the whole vocabulary was asked for, {shape}, and {given.tokens.shape} came"
     )
     assert (np.sort(given.tokens, axis=1) == np.arange(model.vocabulary)).all(), (
-        f"step {step}: a row does not give every token once"
+        "a row does not give every token once"
     )
-    assert (given.log_probs <= 1e-5).all(), f"step {step}: a log-probability is NaN or above 0"
-    if model.attends and sources is not None:
-        _check_attention(given, sources, step)
+    assert (given.log_probs <= ROUNDING).all(), "a log-probability is NaN or above 0"
     dense = np.empty(shape)
     np.put_along_axis(dense, given.tokens, np.asarray(given.log_probs, dtype=np.float64), axis=1)
-    return dense, after
+    return dense
 
 
-def _check_attention(given: Continuations, sources: Sequence[Sequence[int]], step: int) -> None:
-    assert given.attention is not None, f"step {step}: the model says that it attends, and gave no attention"
-    for row, source in enumerate(sources):
-        received = given.attention[row, : len(source)]
-        assert len(received) == len(source), f"step {step}: attention is missing for some source pieces"
-        assert (received >= 0).all(), f"step {step}: attention is NaN or negative"
-
-
-def _check_few(few: Continuations, expected: Floats, tolerance: float, step: int) -> None:
-    best = -np.sort(-expected, axis=1)[:, : few.tokens.shape[1]]
-    found = -np.sort(-np.asarray(few.log_probs, dtype=np.float64), axis=1)
-    assert _close(found, best, tolerance), f"step {step}: the k best of a row are not its best"
-    named = np.take_along_axis(expected, few.tokens, axis=1)
-    assert _close(named, np.asarray(few.log_probs, dtype=np.float64), tolerance), (
-        f"step {step}: tokens and log-probabilities do not belong together"
+def _check_few(few: Continuations, row: int, expected: Floats, tolerance: float, where: str) -> None:
+    k = min(2, len(expected))
+    assert few.tokens.shape[1] == k, f"{where}: {k} continuations were asked for, and {few.tokens.shape[1]} came"
+    best = np.lexsort((np.arange(len(expected)), -expected))[:k]
+    values = np.asarray(few.log_probs[row], dtype=np.float64)
+    assert _close(-np.sort(-values), expected[best], tolerance), f"{where}: the k best of a row are not its best"
+    assert _close(expected[few.tokens[row]], values, tolerance), (
+        f"{where}: tokens and log-probabilities do not belong together"
     )
+    if tolerance == 0:  # else ties cannot be told from differences of rounding
+        assert set(few.tokens[row].tolist()) == set(best.tolist()), f"{where}: a tie goes to the higher token"
 
 
-def _same(found: Floats, expected: Floats, tolerance: float, step: int, when: str) -> None:
-    assert _close(found, expected, tolerance), f"step {step}: log-probabilities change when {when}"
+def _check_attention(attention: Floats | None, row: int, expected: Floats, tolerance: float, where: str) -> None:
+    assert attention is not None, f"{where}: the model says that it attends, and gave no attention"
+    assert attention.shape[1] >= len(expected), f"{where}: attention is missing for some source pieces"
+    assert _close(np.asarray(attention[row, : len(expected)], dtype=np.float64), expected, tolerance), (
+        f"{where}: the attention differs from that of the same prefix alone"
+    )
 
 
 def _close(found: Floats, expected: Floats, tolerance: float) -> bool:
