@@ -1,0 +1,1 @@
+"""Model families, one file each, imported only when one is loaded."""

@@ -1,0 +1,1 @@
+"""Training translators and length predictors."""

@@ -1,0 +1,163 @@
+"""Parallel text as batches of pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from uncurse.text.subwords import BEGIN, END, Subwords
+from uncurse.training.recipe import Corpus, TrainingPlan
+
+POOL = 100  # batches that are sorted by length together
+
+
+@final
+@dataclass(frozen=True)
+class ParallelText:
+    """Source lines, each with its translations."""
+
+    sources: list[str]
+    targets: list[tuple[str, ...]]
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a UTF-8 file."""
+    raw = path.read_bytes()
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise ValueError(f"{path}, line {line}: not valid UTF-8") from None
+    lines = text.split("\n")
+    return lines[:-1] if lines[-1] == "" else lines
+
+
+def read_parallel(corpora: Sequence[Corpus], root: Path) -> ParallelText:
+    """Read corpora whose files are aligned line by line."""
+    sources: list[str] = []
+    targets: list[tuple[str, ...]] = []
+    for corpus in corpora:
+        lines = read_lines(root / corpus.source)
+        columns = []
+        for name in corpus.targets:
+            column = read_lines(root / name)
+            if len(column) != len(lines):
+                raise ValueError(
+                    f"{root / corpus.source} has {len(lines)} lines and {root / name} has {len(column)}"
+                )
+            columns.append(column)
+        sources.extend(lines)
+        targets.extend(zip(*columns, strict=True))
+    if not sources:
+        raise ValueError(f"there is not one line in {', '.join(corpus.source for corpus in corpora)}")
+    return ParallelText(sources, targets)
+
+
+class Batch(NamedTuple):
+    """Sentence pairs, padded."""
+
+    source: Tensor  # [sentences, positions]
+    lengths: Tensor  # [sentences]
+    target_in: Tensor  # [sentences, steps] <s> and the pieces
+    target_out: Tensor  # [sentences, steps] the pieces and </s>, -100 beyond
+
+    @property
+    def tokens(self) -> int:
+        """How many target tokens are predicted."""
+        return int((self.target_out >= 0).sum())
+
+
+@final
+class Pairs:
+    """Sentence pairs as pieces; a source with several targets makes a pair with each."""
+
+    def __init__(self, text: ParallelText, source: Subwords, target: Subwords, max_length: int) -> None:
+        self._sources = [np.array(pieces, dtype=np.int32) for pieces in source.encode(text.sources)]
+        flat = [line for targets in text.targets for line in targets]
+        self._targets = [np.array(pieces, dtype=np.int32) for pieces in target.encode(flat)]
+        owner = [index for index, targets in enumerate(text.targets) for _ in targets]
+        pairs = [
+            (source_index, target_index)
+            for target_index, source_index in enumerate(owner)
+            if 0 < len(self._sources[source_index]) <= max_length
+            and 0 < len(self._targets[target_index]) <= max_length
+        ]
+        if not pairs:
+            raise ValueError(f"no pair of lines has between 1 and {max_length} pieces on both sides")
+        self.dropped = len(flat) - len(pairs)
+        self._pairs = np.array(pairs)
+        self._lengths = np.array([(len(self._sources[one]), len(self._targets[two]) + 1) for one, two in pairs])
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+    @property
+    def ratio(self) -> float:
+        """Target tokens, `</s>` counted, per source piece."""
+        source, target = self._lengths.sum(axis=0)
+        return float(target / source)
+
+    def in_order(self, plan: TrainingPlan) -> Iterator[Batch]:
+        """Every pair once, by length."""
+        for chosen in self._cut(np.lexsort(self._lengths.T), plan):
+            yield self._batch(chosen)
+
+    def shuffled(self, plan: TrainingPlan, epoch: int) -> list[list[int]]:
+        """The pairs of each batch of an epoch: of like length, in an order that seed and epoch decide."""
+        random = np.random.default_rng((plan.seed, epoch))
+        order = random.permutation(len(self._pairs))
+        size = POOL * self._pairs_per_batch(plan)
+        batches = []
+        for start in range(0, len(order), size):
+            pool = order[start : start + size]
+            batches.extend(self._cut(pool[np.lexsort(self._lengths[pool].T)], plan))
+        return [batches[index] for index in random.permutation(len(batches))]
+
+    def batch(self, chosen: Sequence[int]) -> Batch:
+        """The given pairs, padded."""
+        return self._batch(chosen)
+
+    def _pairs_per_batch(self, plan: TrainingPlan) -> int:
+        if plan.batch_sentences is not None:
+            return plan.batch_sentences
+        return max(1, int((plan.batch_tokens or 1) / self._lengths.max(axis=1).mean()))
+
+    def _cut(self, order: np.ndarray, plan: TrainingPlan) -> list[list[int]]:
+        """Consecutive pairs, as many together as the plan allows."""
+        batches: list[list[int]] = [[]]
+        longest = 0
+        for index in order.tolist():
+            longest = max(longest, int(self._lengths[index].max()))
+            count = len(batches[-1]) + 1
+            full = (
+                count > plan.batch_sentences
+                if plan.batch_sentences
+                else count * longest > (plan.batch_tokens or 0)
+            )
+            if full and batches[-1]:
+                batches.append([])
+                longest = int(self._lengths[index].max())
+            batches[-1].append(index)
+        return batches
+
+    def _batch(self, chosen: Sequence[int]) -> Batch:
+        sources = [self._sources[self._pairs[index, 0]] for index in chosen]
+        targets = [self._targets[self._pairs[index, 1]] for index in chosen]
+        lengths = np.array([len(source) for source in sources])
+        steps = max(len(target) for target in targets) + 1
+        source = np.zeros((len(chosen), lengths.max()), dtype=np.int64)
+        target_in = np.full((len(chosen), steps), END, dtype=np.int64)
+        target_out = np.full((len(chosen), steps), -100, dtype=np.int64)
+        for row, (one, two) in enumerate(zip(sources, targets, strict=True)):
+            source[row, : len(one)] = one
+            target_in[row, 0] = BEGIN
+            target_in[row, 1 : len(two) + 1] = two
+            target_out[row, : len(two)] = two
+            target_out[row, len(two)] = END
+        return Batch(*(torch.from_numpy(each) for each in (source, lengths, target_in, target_out)))
