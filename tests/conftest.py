@@ -2,6 +2,8 @@
 
 import os
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # tests run side by side; tiny tensors gain nothing from threads
+
 from hypothesis import HealthCheck, Phase, settings
 
 settings.register_profile(

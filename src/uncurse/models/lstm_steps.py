@@ -1,0 +1,125 @@
+"""The attentional LSTM as a step model: a sentence is encoded once, and its whole beam attends in one product."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Self, final
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from uncurse.arrays import Floats, Ints
+from uncurse.model import Continuations
+from uncurse.models.lstm import AttentionalLSTM, Carry, Memory
+from uncurse.text.subwords import BEGIN, END
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class LSTMState:
+    """Encoder states once per sentence, decoder states once per row."""
+
+    memory: Memory  # of the sentences
+    carry: Carry  # of the rows
+    sentence: Tensor  # [rows] which sentence a row belongs to, in rising order
+
+    def select(self, rows: Ints) -> Self:
+        """The given rows; sentences without any are let go."""
+        chosen = torch.from_numpy(np.asarray(rows))
+        staying, sentence = torch.unique_consecutive(self.sentence[chosen], return_inverse=True)
+        memory = self.memory
+        if len(staying) < len(memory.states):
+            memory = Memory(*(part[staying] for part in memory))
+        hidden, cell, feed = self.carry
+        return type(self)(memory, Carry(hidden[:, chosen], cell[:, chosen], feed[chosen]), sentence)
+
+    def append(self, other: Self) -> Self:
+        """These sentences and then the others."""
+        positions = max(self.memory.states.shape[1], other.memory.states.shape[1])
+        memory = Memory(
+            *(
+                torch.cat(parts)
+                for parts in zip(_widened(self, positions), _widened(other, positions), strict=True)
+            )
+        )
+        mine, theirs = self.carry, other.carry
+        carry = Carry(
+            torch.cat((mine.hidden, theirs.hidden), dim=1),
+            torch.cat((mine.cell, theirs.cell), dim=1),
+            torch.cat((mine.feed, theirs.feed)),
+        )
+        return type(self)(memory, carry, torch.cat((self.sentence, other.sentence + len(self.memory.states))))
+
+
+def _widened(state: LSTMState, positions: int) -> Memory:
+    states, keys, padding = state.memory
+    more = positions - states.shape[1]
+    return Memory(pad(states, (0, 0, 0, more)), pad(keys, (0, 0, 0, more)), pad(padding, (0, more), value=True))
+
+
+@final
+class LSTMStepModel:
+    """What a search asks of the network."""
+
+    begin: Final = BEGIN
+    end: Final = END
+    attends: Final = True
+
+    def __init__(self, network: AttentionalLSTM, signature: str) -> None:
+        self._network = network.eval()
+        self.signature = signature
+        self.vocabulary = network.shape.target_vocabulary
+
+    @torch.inference_mode()
+    def start(self, sources: Sequence[Sequence[int]]) -> LSTMState:
+        """Encode sources."""
+        memory, carry = self._network.encode(*padded(sources))
+        return LSTMState(memory, carry, torch.arange(len(sources)))
+
+    @torch.inference_mode()
+    def step(self, state: LSTMState, tokens: Ints, k: int, attention: bool) -> tuple[Continuations, LSTMState]:
+        """Feed each row its token; the k best next tokens, without a log-softmax of the whole vocabulary."""
+        network = self._network
+        embedded = network.target_embedding(torch.from_numpy(np.asarray(tokens)))
+        states, carry = network.advance(state.carry, embedded)
+        attended, weights = self._attend(state, states)
+        logits = network.logits(attended)  # [rows, vocabulary]
+        values, ids = logits.topk(min(k, self.vocabulary), dim=1)
+        log_probs = values - logits.logsumexp(dim=1, keepdim=True)
+        given = Continuations(
+            ids.numpy(), log_probs.double().numpy(), weights.double().numpy() if attention else None
+        )
+        return given, LSTMState(state.memory, carry._replace(feed=attended), state.sentence)
+
+    @torch.inference_mode()
+    def features(self, sources: Sequence[Sequence[int]]) -> Floats:
+        """The mean of the encoder's states over the pieces of each source, [sources, hidden]."""
+        memory, _ = self._network.encode(*padded(sources))
+        inside = (~memory.padding).double()[:, :, None]
+        mean: Floats = ((memory.states.double() * inside).sum(dim=1) / inside.sum(dim=1)).numpy()
+        return mean
+
+    def _attend(self, state: LSTMState, states: Tensor) -> tuple[Tensor, Tensor]:
+        """Attention of ragged beams: rows are laid out by sentence, so that one product serves them all."""
+        counts = torch.bincount(state.sentence, minlength=len(state.memory.states))
+        lanes = int(counts.max())
+        if len(states) == len(counts) * lanes:
+            attended, weights = self._network.attend(state.memory, states.view(len(counts), lanes, -1))
+            return attended.flatten(0, 1), weights.flatten(0, 1)
+        lane = torch.arange(len(states)) - (counts.cumsum(0) - counts)[state.sentence]
+        laid_out = states.new_zeros(len(counts), lanes, states.shape[1])
+        laid_out[state.sentence, lane] = states
+        attended, weights = self._network.attend(state.memory, laid_out)
+        return attended[state.sentence, lane], weights[state.sentence, lane]
+
+
+def padded(sources: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+    """Sources as a tensor, [sources, positions], and their lengths."""
+    lengths = torch.tensor([len(source) for source in sources])
+    ids = torch.zeros(len(sources), max(int(lengths.max()), 1), dtype=torch.long)
+    for row, source in enumerate(sources):
+        ids[row, : len(source)] = torch.tensor(source, dtype=torch.long)
+    return ids, lengths

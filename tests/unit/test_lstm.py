@@ -1,0 +1,82 @@
+"""The network, and the network as a step model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from uncurse import Decoding, Sentence, beam_search
+from uncurse.models.lstm import AttentionalLSTM, LSTMShape
+from uncurse.models.lstm_steps import LSTMStepModel, padded
+from uncurse.testing import check_step_model
+from uncurse.training.recipe import read_recipe
+
+SOURCES = [(5, 6, 7, 8), (9,), (4, 4, 4), (11, 3)]
+RECIPES = Path(__file__).parents[2] / "recipes"
+
+
+def model(input_feed: bool, tied: bool = False) -> LSTMStepModel:
+    torch.manual_seed(1)
+    return LSTMStepModel(AttentionalLSTM(LSTMShape(12, 10, 8, 12, 0.3, input_feed, tied)), "tiny")
+
+
+@pytest.mark.parametrize("input_feed", [True, False])
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_lstm_keeps_the_contract_of_a_step_model(input_feed: bool, tied: bool) -> None:
+    check_step_model(model(input_feed, tied), SOURCES, tolerance=1e-5)
+
+
+@pytest.mark.parametrize("input_feed", [True, False])
+def test_step_by_step_log_probs_equal_teacher_forced_ones(input_feed: bool) -> None:
+    steps = model(input_feed)
+    network = steps._network
+    results = beam_search(
+        steps, [Sentence(source, limit=7) for source in SOURCES], Decoding.of(3, "log-prob", "exhaustive")
+    )
+    for source, result in zip(SOURCES, results, strict=True):
+        tokens = result.hypotheses[0].tokens
+        with torch.inference_mode():
+            logits = network(*padded([source]), torch.tensor([[steps.begin, *tokens[:-1]]]))[0]
+        forced = logits.log_softmax(dim=-1)[torch.arange(len(tokens)), list(tokens)]
+        assert np.abs(forced.numpy() - np.array(result.hypotheses[0].log_probs)).max() < 1e-5
+
+
+def test_attention_is_over_the_pieces_of_the_source() -> None:
+    steps = model(input_feed=True)
+    given, _ = steps.step(steps.start(SOURCES), np.full(4, steps.begin), 2, attention=True)
+    assert given.attention is not None
+    for row, source in enumerate(SOURCES):
+        assert given.attention[row].sum() == pytest.approx(1.0, abs=1e-6)
+        assert (given.attention[row, len(source) :] == 0).all()
+
+
+def test_an_empty_source_can_be_read() -> None:
+    steps = model(input_feed=True)
+    alone, _ = steps.step(steps.start([()]), np.array([steps.begin]), 3, attention=True)
+    beside, _ = steps.step(steps.start([(), (5, 6)]), np.full(2, steps.begin), 3, attention=True)
+    assert np.abs(alone.log_probs[0] - beside.log_probs[0]).max() < 1e-5
+
+
+def test_features_do_not_depend_on_the_batch() -> None:
+    steps = model(input_feed=True)
+    together = steps.features(SOURCES)
+    for row, source in enumerate(SOURCES):
+        assert np.abs(steps.features([source])[0] - together[row]).max() < 1e-6
+
+
+def test_the_paper_setting_has_the_paper_s_size() -> None:
+    recipe = read_recipe(RECIPES / "paper.toml")
+    plan = recipe.model
+    assert (recipe.subwords.source, recipe.subwords.target) == (18_000, 10_000)
+    assert (plan.embedding, plan.hidden, plan.dropout, plan.input_feed, plan.tied) == (500, 500, 0.3, True, False)
+    shape = LSTMShape(18_000, 10_000, plan.embedding, plan.hidden, plan.dropout, plan.input_feed, plan.tied)
+    assert AttentionalLSTM(shape).parameter_count() == pytest.approx(28.5e6, rel=0.03)
+
+
+@pytest.mark.parametrize(("change", "message"), [({"hidden": 7}, "must be even"), ({"dropout": 1.0}, r"\[0, 1\)")])
+def test_a_bad_shape_is_refused(change: dict[str, float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        LSTMShape(**{"source_vocabulary": 9, "target_vocabulary": 9, "embedding": 8, "hidden": 8, **change})  # type: ignore[arg-type]
