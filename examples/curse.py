@@ -12,7 +12,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from uncurse import Decoding, Limit, Result, Sentence, beam_search
+from uncurse import Decoding, Result, Sentence, beam_search
+from uncurse.length import DEFAULT_LIMIT
 from uncurse.testing import TableModel
 
 RIGHT = ("the", "old", "cat", "sleeps", "all", "day", "on", "the", "red", "sofa", "in", "the", "kitchen")
@@ -50,7 +51,7 @@ def main() -> None:
     """Search with growing beams, by the raw score and by BP-Norm."""
     model = table_model()
     pieces = len(RIGHT)
-    sentence = Sentence((0,) * pieces, Limit.parse("2x+10").tokens(pieces), predicted=pieces + 1.0)
+    sentence = Sentence((0,) * pieces, DEFAULT_LIMIT.tokens(pieces), predicted=pieces + 1.0)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in ("beam", "score", "best output", "n", "log p", "steps", "proof"):
         table.add_column(column, justify="right" if column in ("beam", "n", "log p", "steps") else "left")

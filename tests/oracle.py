@@ -63,11 +63,12 @@ def extended(table: Table, path: Path, token: int, log_prob: float) -> Path:
     return Path(tokens, log_probs, place, received)
 
 
-def continuations(table: Table, path: Path) -> list[Path]:
+def continuations(table: Table, sentence: Sentence, path: Path) -> list[Path]:
+    too_short = len(path.tokens) + 1 < sentence.min_length
     return [
         extended(table, path, token, log_prob)
         for token, log_prob in enumerate(table.log_probs[path.place])
-        if log_prob > -math.inf
+        if log_prob > -math.inf and not (too_short and token == table.end)
     ]
 
 
@@ -77,7 +78,10 @@ def all_paths(table: Table, sentence: Sentence) -> Iterator[Path]:
     for _ in range(sentence.limit):
         yield from level
         level = [
-            longer for path in level if path.tokens[-1:] != (table.end,) for longer in continuations(table, path)
+            longer
+            for path in level
+            if path.tokens[-1:] != (table.end,)
+            for longer in continuations(table, sentence, path)
         ]
     yield from level
 
@@ -137,7 +141,7 @@ def textbook_steps(table: Table, sentence: Sentence, decoding: Decoding) -> list
     steps: list[Step] = []
     while live and len(steps) < sentence.limit:
         ranked = sorted(
-            ((rank, longer) for rank, path in enumerate(live) for longer in continuations(table, path)),
+            ((rank, longer) for rank, path in enumerate(live) for longer in continuations(table, sentence, path)),
             key=lambda pair: (-pair[1].total, pair[0], pair[1].tokens[-1]),
         )
         paths = [path for _, path in ranked]

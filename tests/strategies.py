@@ -45,11 +45,13 @@ def model_of(table: Table) -> TableModel:
 
 @st.composite
 def sentences(draw: st.DrawFn, limit: int = 4) -> Sentence:
+    limit = draw(st.integers(1, limit))
     return Sentence(
         tuple(draw(st.lists(st.integers(0, 5), max_size=POSITIONS))),
-        draw(st.integers(1, limit)),
+        limit,
         tuple(draw(st.sampled_from([(), (), (0,), (0, 0)]))),
         draw(st.one_of(st.integers(1, 12).map(lambda halves: halves / 2.0), st.floats(0.1, 7.0))),
+        draw(st.integers(0, 2).map(lambda fewest: min(fewest, limit))),
     )
 
 

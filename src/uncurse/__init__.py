@@ -3,7 +3,7 @@
 from uncurse.decoding import Decoding, Sentence, Slots
 from uncurse.exact import ExactResult, exact_search
 from uncurse.judging import judge, judge_all
-from uncurse.length import FixedRatio, LengthPredictor, Limit
+from uncurse.length import FixedRatio, LengthPredictor, parse_limit
 from uncurse.model import Continuations, ModelError, State, StepModel
 from uncurse.registry import parameter
 from uncurse.rescoring import SCORES, Paths, Rescorer, Source
@@ -24,7 +24,6 @@ __all__ = [
     "FixedRatio",
     "Hypothesis",
     "LengthPredictor",
-    "Limit",
     "ModelError",
     "Optimality",
     "Paths",
@@ -45,6 +44,7 @@ __all__ = [
     "judge_all",
     "load_traces",
     "parameter",
+    "parse_limit",
     "record",
     "save_traces",
 ]

@@ -22,6 +22,7 @@ class Batch:
     page: Ints  # [batch] where its record is kept
     step: Ints  # [batch] t; below 1 while the prefix is being forced
     rows_run: Ints  # [batch] prefixes the model was run on so far
+    min_length: Ints  # [batch] the fewest tokens
     source: Source  # [batch]
     sentences: tuple[Sentence, ...]
 
@@ -39,7 +40,8 @@ class Batch:
             prefix,
             without_prefix(np.array(predicted, dtype=np.float64), prefix),
         )
-        return Batch(ticket, page, -prefix, np.zeros_like(prefix), source, tuple(sentences))
+        fewest = _ints(each.min_length for each in sentences)
+        return Batch(ticket, page, -prefix, np.zeros_like(prefix), fewest, source, tuple(sentences))
 
     def take(self, positions: Ints) -> Batch:
         """The sentences at some positions."""
@@ -48,6 +50,7 @@ class Batch:
             self.page[positions],
             self.step[positions],
             self.rows_run[positions],
+            self.min_length[positions],
             self.source.take(positions),
             tuple(self.sentences[position] for position in positions),
         )
@@ -67,6 +70,7 @@ class Batch:
             np.concatenate((self.page, other.page)),
             np.concatenate((self.step, other.step)),
             np.concatenate((self.rows_run, other.rows_run)),
+            np.concatenate((self.min_length, other.min_length)),
             source,
             self.sentences + other.sentences,
         )

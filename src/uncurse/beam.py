@@ -59,7 +59,6 @@ class Beam(Generic[S]):
         self._slots = slots
         self._attention = attention
         self._ranks = slots.ranks(width)
-        self._k = min(self._ranks + 1, model.vocabulary)  # one more than is kept: the best of what is let go
         self._ledger = Ledger(self._ranks, attention)
         self._joined = 0
         self._state: S | None = None
@@ -96,11 +95,14 @@ class Beam(Generic[S]):
         """Extend every live prefix by one token, keep the best of each sentence and record them."""
         if self._state is None:
             raise ValueError("there is no sentence to search for")
-        given, self._state = self._model.step(self._state, self._rows.token, self._k, self._attention)
         counts = np.bincount(self._rows.sentence, minlength=len(self.batch))
         self.batch = replace(self.batch, step=self.batch.step + 1, rows_run=self.batch.rows_run + counts)
+        too_short = self.batch.step < self.batch.min_length
+        # One continuation more than is kept, the best of what is let go; and one for an end that is not allowed.
+        k = min(self._ranks + 1 + int(too_short.any()), self._model.vocabulary)
+        given, self._state = self._model.step(self._state, self._rows.token, k, self._attention)
         received = self._attended(given.attention)
-        ranked = self._ranked(given, counts)
+        ranked = self._ranked(given, k, counts, too_short)
         possible = ranked.sums > -np.inf
         finished, live = self._sorted_out(ranked, possible)
         covered = None if received is None else self._covered(received, ranked, finished)
@@ -175,6 +177,7 @@ class Beam(Generic[S]):
             self._model.end,
             len(sentence.source),
             sentence.limit,
+            sentence.min_length,
             sentence.prefix,
             kept.tokens,
             kept.parents,
@@ -185,11 +188,14 @@ class Beam(Generic[S]):
             kept.coverage,
         )
 
-    def _ranked(self, given: Continuations, counts: Ints) -> _Ranked:
-        expected = len(self._rows), self._k
+    def _ranked(self, given: Continuations, k: int, counts: Ints, too_short: Bools) -> _Ranked:
+        expected = len(self._rows), k
         if not given.tokens.shape == given.log_probs.shape == expected:
             raise ModelError(f"the model gave {given.log_probs.shape} continuations instead of {expected}")
-        log_probs, k = checked(given.log_probs, self._where), self._k
+        log_probs = checked(given.log_probs, self._where)
+        if too_short.any():
+            early = (given.tokens == self._model.end) & too_short[self._rows.sentence][:, None]
+            log_probs = np.where(early, -np.inf, log_probs)
         first = np.cumsum(counts) - counts  # [batch] each sentence's first row
         last = len(self._rows) - 1
 

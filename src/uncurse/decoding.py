@@ -36,9 +36,14 @@ class Sentence:
     limit: int  # R, the most tokens the search may choose, </s> included
     prefix: tuple[int, ...] = ()  # target tokens that are forced first and count nowhere
     predicted: float | None = None  # the expected |y|, prefix included
+    min_length: int = 0  # the fewest tokens the search may choose, </s> included
 
     def __post_init__(self) -> None:
         check_count("limit", self.limit)
+        if self.min_length != 0:
+            check_count("min_length", self.min_length)
+        if self.min_length > self.limit:
+            raise ValueError(f"min_length = {self.min_length} is not allowed: the limit is {self.limit}")
         if self.predicted is not None:
             check_length("predicted", self.predicted)
 
@@ -94,11 +99,13 @@ def check_attends(attends: bool) -> None:
         raise ValueError("this score needs coverage, and this model gives no attention")
 
 
-def beam_signature(version: str, model: str, width: int, slots: Slots, limit: int, prefix: tuple[int, ...]) -> str:
+def beam_signature(
+    version: str, model: str, width: int, slots: Slots, limit: int, min_length: int, prefix: tuple[int, ...]
+) -> str:
     """What decides the contents of a beam; score, stopping rule and predictor do not."""
     forced = "-".join(map(str, prefix)) or "none"
     return (
-        f"model:{model}|beam:{width}|slots:{slots.value}|limit:{limit}|prefix:{forced}"
+        f"model:{model}|beam:{width}|slots:{slots.value}|limit:{limit}|min:{min_length}|prefix:{forced}"
         f"|coverage:{COVERAGE_FLOOR}|uncurse:{version}"
     )
 

@@ -183,7 +183,7 @@ class _Tree(Generic[S]):
     ) -> None:
         length = np.array([len(prefix) + 1])
         covered = coverage_sums(coverage, np.array([len(self._sentence.source)]))
-        if total[0] == -np.inf or length[0] > self._sentence.limit:
+        if total[0] == -np.inf or not self._sentence.min_length <= length[0] <= self._sentence.limit:
             return
         score = float(self._scores(total, length, covered)[0])
         if score > self._target():

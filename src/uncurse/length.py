@@ -10,16 +10,28 @@ from typing import Final, Protocol, final
 
 import numpy as np
 
-from uncurse.arrays import Floats
+from uncurse.arrays import Floats, Ints
 from uncurse.registry import check_parameters, parameter
 from uncurse.rescoring import proportional_length
 
 
 class LengthPredictor(Protocol):
-    """Says how long the translation of a source will be."""
+    """Says how long the translations of sources will be."""
 
-    def predict(self, sources: list[tuple[int, ...]]) -> Floats:
-        """The expected |y| of each source, `</s>` counted, [sources]."""
+    @property
+    def levels(self) -> tuple[float, ...]:
+        """The quantiles it can tell, rising."""
+        ...
+
+    def predict(self, source_lengths: Ints, features: Floats) -> Floats:
+        """The expected |y| of each source, `</s>` counted, [sources].
+
+        `features` is what the model says of each source, [sources, size].
+        """
+        ...
+
+    def quantile(self, level: float, source_lengths: Ints, features: Floats) -> Floats:
+        """The length that a share `level` of translations does not exceed, [sources]."""
         ...
 
 
@@ -28,14 +40,65 @@ class LengthPredictor(Protocol):
 class FixedRatio:
     """`L = ratio · |x|`."""
 
-    ratio: float = parameter("target tokens per source piece", low=0.0, low_open=True)
+    ratio: float = parameter("target tokens per source piece", low=0.0, low_open=True, high=1000.0)
+    levels = ()
 
     def __post_init__(self) -> None:
         check_parameters(self)
 
-    def predict(self, sources: list[tuple[int, ...]]) -> Floats:
+    def predict(self, source_lengths: Ints, features: Floats) -> Floats:
         """A fixed number of target tokens per source piece."""
-        return proportional_length(self.ratio, np.array([len(source) for source in sources], dtype=np.int64))
+        return proportional_length(self.ratio, source_lengths)
+
+    def quantile(self, level: float, source_lengths: Ints, features: Floats) -> Floats:
+        """Unknown."""
+        raise ValueError("a fixed ratio knows no quantiles: fit a length predictor, or give a limit such as 2x+10")
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class MLPLength:
+    """`L = gr*(x) · |x|`: two layers on the mean of the source states give the ratio and its quantiles.
+
+    The states are standardised, and the logarithm of the source's length is one more input.
+    """
+
+    levels: tuple[float, ...]
+    mean: Floats  # [size + 1]
+    scale: Floats  # [size + 1]
+    hidden_weight: Floats  # [hidden, size + 1]
+    hidden_bias: Floats  # [hidden]
+    output_weight: Floats  # [1 + levels, hidden]
+    output_bias: Floats  # [1 + levels]
+
+    def predict(self, source_lengths: Ints, features: Floats) -> Floats:
+        """The expected length."""
+        return np.maximum(self._ratios(source_lengths, features)[:, 0] * source_lengths, 1.0)
+
+    def quantile(self, level: float, source_lengths: Ints, features: Floats) -> Floats:
+        """The length that a share of translations does not exceed."""
+        if level not in self.levels:
+            known = ", ".join(f"q{each:g}" for each in self.levels)
+            raise ValueError(f"quantile {level:g} is not known to this predictor: it knows {known}")
+        column = 1 + self.levels.index(level)
+        return np.maximum(self._ratios(source_lengths, features)[:, column] * source_lengths, 1.0)
+
+    def _ratios(self, source_lengths: Ints, features: Floats) -> Floats:
+        """The expected ratio and its quantiles, [sources, 1 + levels]."""
+        inputs = (predictor_inputs(source_lengths, features) - self.mean) / self.scale
+        hidden = np.tanh(inputs @ self.hidden_weight.T + self.hidden_bias)
+        return ratios_of(hidden @ self.output_weight.T + self.output_bias)
+
+
+def predictor_inputs(source_lengths: Ints, features: Floats) -> Floats:
+    """What the network sees: the mean of the states and the logarithm of the length, [sources, size + 1]."""
+    return np.concatenate((features, np.log(np.maximum(source_lengths, 1))[:, None]), axis=1)
+
+
+def ratios_of(outputs: Floats) -> Floats:
+    """The ratio is positive, and so is the step from each quantile to the next: they never cross."""
+    positive = np.logaddexp(outputs, 0.0)
+    return np.concatenate((positive[:, :1], np.cumsum(positive[:, 1:], axis=1)), axis=1)
 
 
 @final
@@ -50,21 +113,62 @@ class Limit:
         """`R` for a source of so many pieces; at least 1, for `</s>`."""
         return max(math.floor(self.per_piece * source_length) + self.constant, 1)
 
-    @staticmethod
-    def parse(text: str) -> Limit:
-        """A limit written as `100`, `2x` or `2x+10`."""
-        match = _LIMIT.fullmatch(text.replace(" ", ""))
-        if match is None:
-            raise ValueError(f"limit {text!r} is not understood: write a number, or for example 2x or 2x+10")
-        number, multiple, constant = match.groups()
-        if number is not None:
-            limit = Limit(Fraction(0), int(number))
-        else:
-            limit = Limit(Fraction(multiple or 1), int(constant or 0))
-        if limit == Limit(Fraction(0), 0):
-            raise ValueError(f"limit {text!r} leaves no room for a token")
-        return limit
+
+@final
+@dataclass(frozen=True)
+class QuantileLimit:
+    """`R`, the length that a share of translations does not exceed, rounded up."""
+
+    level: float
+
+
+@final
+@dataclass(frozen=True)
+class PredictedLimit:
+    """`R := ⌈L⌉`, as in the paper's own runs."""
+
+
+AnyLimit = Limit | QuantileLimit | PredictedLimit
+
+
+def parse_limit(text: str) -> AnyLimit:
+    """A limit written as `100`, `2x`, `2x+10`, `q0.95` or `predicted`."""
+    plain = text.replace(" ", "")
+    if plain == "predicted":
+        return PredictedLimit()
+    if match := _QUANTILE.fullmatch(plain):
+        return QuantileLimit(float(match[1]))
+    match = _LIMIT.fullmatch(plain)
+    if match is None:
+        raise ValueError(
+            f"limit {text!r} is not understood: write a number, a multiple of the source such as 2x+10,"
+            " a quantile such as q0.95, or predicted"
+        )
+    number, multiple, constant = match.groups()
+    if number is not None:
+        limit = Limit(Fraction(0), int(number))
+    else:
+        limit = Limit(Fraction(multiple or 1), int(constant or 0))
+    if limit == Limit(Fraction(0), 0):
+        raise ValueError(f"limit {text!r} leaves no room for a token")
+    return limit
+
+
+def limits_of(
+    limit: AnyLimit, predictor: LengthPredictor | None, source_lengths: Ints, features: Floats
+) -> list[int]:
+    """`R` for each source."""
+    if isinstance(limit, Limit):
+        return [limit.tokens(length) for length in source_lengths.tolist()]
+    if predictor is None:
+        raise ValueError("this limit needs a length predictor: fit one, or give a limit such as 2x+10")
+    if isinstance(limit, PredictedLimit):
+        lengths = predictor.predict(source_lengths, features)
+    else:
+        lengths = predictor.quantile(limit.level, source_lengths, features)
+    return [math.ceil(length) for length in lengths.tolist()]
 
 
 _LIMIT: Final = re.compile(r"(\d{1,6})|(\d{1,6}(?:\.\d{1,6})?)?x(?:\+(\d{1,6}))?")
+_QUANTILE: Final = re.compile(r"q(0\.\d+)")
 DEFAULT_LIMIT: Final = Limit(Fraction(2), 10)

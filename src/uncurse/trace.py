@@ -30,6 +30,7 @@ class Trace:
     end: int
     source_length: int
     limit: int
+    min_length: int
     prefix: tuple[int, ...]
     tokens: Ints  # [steps, ranks] -1 where nothing was kept
     parents: Ints  # [steps, ranks] rank of the prefix at the step before
@@ -56,7 +57,9 @@ class Trace:
 
     def signature_with(self, limit: int) -> str:
         """What would have decided them with another limit."""
-        return beam_signature(self.version, self.model, self.width, self.slots, limit, self.prefix)
+        return beam_signature(
+            self.version, self.model, self.width, self.slots, limit, self.min_length, self.prefix
+        )
 
     @cached_property
     def is_end(self) -> Bools:

@@ -33,6 +33,7 @@ def save_traces(path: Path | str, traces: Sequence[Trace]) -> None:
         "header": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8),
         "source_lengths": np.array([trace.source_length for trace in traces]),
         "limits": np.array([trace.limit for trace in traces]),
+        "min_lengths": np.array([trace.min_length for trace in traces]),
         "steps": np.array([trace.steps for trace in traces]),
         "prefix_lengths": np.array([len(trace.prefix) for trace in traces]),
         "prefixes": np.array([token for trace in traces for token in trace.prefix], dtype=np.int64),
@@ -139,8 +140,9 @@ class _Shelf:
 def _trace(header: dict[str, Any], shelf: _Shelf) -> Trace:
     width, slots = header["width"], Slots(header["slots"])
     check_count("width", width)
-    source_length, limit, steps, prefix_length = (
-        int(shelf.ints(name, 1)[0]) for name in ("source_lengths", "limits", "steps", "prefix_lengths")
+    source_length, limit, min_length, steps, prefix_length = (
+        int(shelf.ints(name, 1)[0])
+        for name in ("source_lengths", "limits", "min_lengths", "steps", "prefix_lengths")
     )
     used = shelf.ints("ranks", steps)
     shape = steps, slots.ranks(width)
@@ -167,6 +169,7 @@ def _trace(header: dict[str, Any], shelf: _Shelf) -> Trace:
         int(header["end"]),
         source_length,
         limit,
+        min_length,
         tuple(shelf.ints("prefixes", prefix_length).tolist()),
         tokens,
         parents,

@@ -36,6 +36,7 @@ MIXED = [  # lengths, limits, prefixes and predictions of all kinds, an empty so
         limit=1 + (index * 5) % 13,
         prefix=tuple(range(index % 4)) if index % 3 == 0 else (),
         predicted=0.5 + index % 8,
+        min_length=index % 2,
     )
     for index in range(17)
 ]

@@ -29,7 +29,7 @@ def test_a_search_returns_what_the_definitions_say(score: str, stop: str, data: 
 def test_judged_traces_equal_live_searches(score: str, stop: str, data: st.DataObject) -> None:
     table, sentence = data.draw(tables()), data.draw(sentences(limit=6))
     decoding = data.draw(decodings(score, stop))
-    limit = data.draw(st.integers(1, sentence.limit))
+    limit = data.draw(st.integers(max(sentence.min_length, 1), sentence.limit))
     model = model_of(table)
     (trace,) = record(model, [sentence], decoding.width, decoding.slots)
     (live,) = beam_search(model, [dataclasses.replace(sentence, limit=limit)], decoding)

@@ -16,7 +16,13 @@ from uncurse.testing import RandomModel
 
 MODEL = RandomModel(seed=8, vocabulary=9, ending=0.5, attends=True)
 SENTENCES = [
-    Sentence(tuple(range(index % 4)), limit=3 + index % 9, prefix=(1, 2)[: index % 3], predicted=4.0)
+    Sentence(
+        tuple(range(index % 4)),
+        limit=3 + index % 9,
+        prefix=(1, 2)[: index % 3],
+        predicted=4.0,
+        min_length=index % 4,
+    )
     for index in range(12)
 ]
 SPECS = ["log-prob", "length-norm", "gnmt:beta=0.3", "bounded-word-reward:reward=1", "adaptive-reward", "bp-norm"]
