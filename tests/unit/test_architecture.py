@@ -35,8 +35,11 @@ ORDER = [
     "search",
     "exact",
     "testing",
+    "translator",
+    "records",
     "text",
     "models",
+    "loading",
     "training",
     "cli",
 ]

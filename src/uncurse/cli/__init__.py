@@ -10,6 +10,8 @@ from typing import Annotated, NoReturn
 import typer
 
 from uncurse.cli.methods import methods
+from uncurse.cli.train import train
+from uncurse.cli.translate import translate
 from uncurse.version import VERSION
 
 app = typer.Typer(
@@ -19,6 +21,8 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command()(methods)
+app.command()(translate)
+app.command()(train)
 
 
 def _version(asked: bool) -> None:

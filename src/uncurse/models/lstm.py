@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple, final
 
@@ -73,8 +74,34 @@ class AttentionalLSTM(nn.Module):
         if shape.tied:
             self.output.weight = self.target_embedding.weight
         self.dropout = nn.Dropout(shape.dropout)
-        for parameter in self.parameters():
-            nn.init.uniform_(parameter, -0.1, 0.1)
+        self._initialise()
+
+    def _initialise(self) -> None:
+        """Start with embeddings of unit variance and gates that remember.
+
+        With embeddings as small as output weights have to be, the first layers see next to nothing of the words,
+        and attention takes many times as long to form.
+        """
+        for name, parameter in self.named_parameters():
+            if parameter.ndim == 2:
+                nn.init.xavier_uniform_(parameter)
+            else:
+                nn.init.zeros_(parameter)
+            if "bias_ih" in name:  # input, forget, cell, output
+                quarter = len(parameter) // 4
+                nn.init.ones_(parameter[quarter : 2 * quarter].detach())
+        nn.init.normal_(self.source_embedding.weight)
+        nn.init.normal_(self.target_embedding.weight, std=1.0 / self._target_scale)
+
+    @property
+    def _target_scale(self) -> float:
+        """Embeddings that are output weights too are kept small, and enlarged where they are read."""
+        return math.sqrt(self.shape.embedding) if self.shape.tied else 1.0
+
+    def embed_target(self, tokens: Tensor) -> Tensor:
+        """The embeddings of target tokens."""
+        embedded: Tensor = self.target_embedding(tokens) * self._target_scale
+        return embedded
 
     def encode(self, source: Tensor, lengths: Tensor) -> tuple[Memory, Carry]:
         """Read padded sources, [sentences, positions]; the decoder starts from the encoder's last states."""
@@ -91,7 +118,7 @@ class AttentionalLSTM(nn.Module):
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
         """Logits of every next token for given target inputs, [sentences, steps, target vocabulary]."""
         memory, carry = self.encode(source, lengths)
-        embedded = self.dropout(self.target_embedding(target))
+        embedded = self.dropout(self.embed_target(target))
         if not self.shape.input_feed:
             states, _ = self.decoder(embedded, (carry.hidden, carry.cell))
             attended, _ = self.attend(memory, states)

@@ -83,7 +83,7 @@ class LSTMStepModel:
     def step(self, state: LSTMState, tokens: Ints, k: int, attention: bool) -> tuple[Continuations, LSTMState]:
         """Feed each row its token; the k best next tokens, without a log-softmax of the whole vocabulary."""
         network = self._network
-        embedded = network.target_embedding(torch.from_numpy(np.asarray(tokens)))
+        embedded = network.embed_target(torch.from_numpy(np.asarray(tokens)))
         states, carry = network.advance(state.carry, embedded)
         attended, weights = self._attend(state, states)
         logits = network.logits(attended)  # [rows, vocabulary]

@@ -11,7 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from uncurse.models.lstm_steps import LSTMStepModel
 from uncurse.text.subwords import BEGIN, END, Subwords
+from uncurse.training.length import Lengths
 from uncurse.training.recipe import Corpus, TrainingPlan
 
 POOL = 100  # batches that are sorted by length together
@@ -102,6 +104,16 @@ class Pairs:
         """Target tokens, `</s>` counted, per source piece."""
         source, target = self._lengths.sum(axis=0)
         return float(target / source)
+
+    def lengths(self, model: LSTMStepModel, at_most: int) -> Lengths:
+        """A sample of the pairs as a length predictor sees them."""
+        rows = np.random.default_rng(0).permutation(len(self._pairs))[:at_most]
+        rows = rows[np.argsort(self._lengths[rows, 0], kind="stable")]
+        features = [
+            model.features([self._sources[self._pairs[row, 0]].tolist() for row in chunk])
+            for chunk in np.array_split(rows, -(-len(rows) // 256))
+        ]
+        return Lengths(self._lengths[rows, 0], self._lengths[rows, 1], np.concatenate(features))
 
     def in_order(self, plan: TrainingPlan) -> Iterator[Batch]:
         """Every pair once, by length."""

@@ -21,13 +21,16 @@ from torch.nn.functional import cross_entropy
 from torch.utils.tensorboard import SummaryWriter
 
 from uncurse.files import write_whole
+from uncurse.models.directory import LENGTH, load_folder, save_model, save_predictor
 from uncurse.models.lstm import AttentionalLSTM, LSTMShape
 from uncurse.text.subwords import Subwords
 from uncurse.training.checkpoint import Checkpoint, adam_tensors, load_checkpoint, restore_adam, save_checkpoint
 from uncurse.training.data import Batch, Pairs, ParallelText, read_parallel
+from uncurse.training.length import fit_length
 from uncurse.training.progress import Progress
 from uncurse.training.recipe import Recipe
 
+FITTED_PAIRS = 60_000  # more do not make the length predictor better
 LOG_COLUMNS = (
     "step",
     "epoch",
@@ -103,6 +106,16 @@ class Trainer:
                 if self._stop:
                     raise KeyboardInterrupt
         self._save("last.safetensors", optimizer=True)
+
+    def export(self) -> Path:
+        """The best weights so far as a model folder, with a length predictor fitted to them."""
+        load_weights(self._network, load_checkpoint(self._folder / "best.safetensors").tensors)
+        folder = self._folder / "model"
+        save_model(folder, self._network, self._source, self._target, self._train.ratio, torch.float16)
+        loaded = load_folder(folder)
+        lengths = self._train.lengths(loaded.model, at_most=FITTED_PAIRS)
+        save_predictor(folder / LENGTH, fit_length(lengths), loaded.fingerprint)
+        return folder
 
     def dev_perplexity(self) -> float:
         """The perplexity of the development pairs."""

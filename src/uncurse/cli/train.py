@@ -1,0 +1,30 @@
+"""`uncurse train`: a recipe in, a model out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def train(
+    recipe: Annotated[Path, typer.Argument(help="A TOML recipe; see recipes/.")],
+    out: Annotated[Path, typer.Option(help="The folder of the run: checkpoints, log and, at the end, the model.")],
+    data: Annotated[Path, typer.Option(help="Where the recipe's text files are.")] = Path(),
+    device: Annotated[str, typer.Option(help="cpu, cuda or mps.")] = "cpu",
+    threads: Annotated[int, typer.Option(min=0, help="CPU threads; 0 leaves it to PyTorch.")] = 0,
+) -> None:
+    """Train a translator. A run that was interrupted goes on where it was, to the same weights."""
+    import torch
+
+    from uncurse.training.loop import Trainer
+    from uncurse.training.recipe import read_recipe
+
+    if threads:
+        torch.set_num_threads(threads)
+    torch.set_flush_denormal(True)
+    trainer = Trainer(read_recipe(recipe), data, out, device)
+    trainer.run()
+    folder = trainer.export()
+    typer.echo(f"the model is in {folder}; try: uncurse translate --model {folder}")

@@ -1,0 +1,88 @@
+"""`uncurse translate`: text in, translations out."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, BinaryIO
+
+import typer
+
+
+def translate(
+    files: Annotated[
+        list[Path] | None, typer.Argument(help="Text, a sentence on each line; standard input if none.")
+    ] = None,
+    model: Annotated[Path | None, typer.Option(help="A folder with a model.")] = None,
+    beam: Annotated[int, typer.Option(help="The width of the beam.")] = 10,
+    score: Annotated[str, typer.Option(help="How hypotheses are scored; see `uncurse methods`.")] = "bp-norm",
+    stop: Annotated[str, typer.Option(help="When the search stops; see `uncurse methods`.")] = "optimal",
+    n_best: Annotated[int, typer.Option(help="How many translations of each line.")] = 1,
+    slots: Annotated[
+        str, typer.Option(help="occupy or refill: what an ended hypothesis costs the beam.")
+    ] = "occupy",
+    max_length: Annotated[
+        str | None,
+        typer.Option(
+            help="The most tokens: 100, 2x+10, q0.95 or predicted. Default: q0.95 if the model knows it."
+        ),
+    ] = None,
+    min_length: Annotated[int, typer.Option(min=0, help="The fewest tokens, </s> included.")] = 0,
+    ratio: Annotated[
+        float | None, typer.Option(help="Expect so many target tokens per source piece instead of predicting.")
+    ] = None,
+    target_prefix: Annotated[str, typer.Option(help="Begin every translation with these words.")] = "",
+    batch_tokens: Annotated[int, typer.Option(min=1, help="Source pieces searched for together.")] = 1500,
+    threads: Annotated[int, typer.Option(min=0, help="CPU threads; 0 leaves it to PyTorch.")] = 0,
+    long_lines: Annotated[
+        str, typer.Option(help="error or truncate: what to do with a line that is too long.")
+    ] = "error",
+    json: Annotated[bool, typer.Option("--json", help="A JSON record for each line.")] = False,
+) -> None:
+    """Translate text, line by line; each translation is proved as far as the stopping rule goes."""
+    from uncurse.decoding import Decoding
+    from uncurse.length import parse_limit
+    from uncurse.records import json_line
+    from uncurse.translator import Task
+
+    if long_lines not in ("error", "truncate"):
+        raise ValueError(f"--long-lines {long_lines!r} is not allowed: write error or truncate")
+    task = Task(
+        Decoding.of(beam, score, stop, n_best, slots),
+        None if max_length is None else parse_limit(max_length),
+        ratio,
+        min_length,
+        target_prefix,
+        batch_tokens,
+        long_lines == "truncate",
+    )
+    import torch
+
+    from uncurse.loading import load
+
+    if threads:
+        torch.set_num_threads(threads)
+    translator = load(model)
+    for translation in translator.stream(_lines(files), task):
+        if json:
+            typer.echo(json_line(translation))
+        else:
+            for text in translation.texts or ("",):
+                typer.echo(text)
+
+
+def _lines(files: list[Path] | None) -> Iterator[str]:
+    if not files:
+        yield from _decoded(sys.stdin.buffer, "standard input")
+    for path in files or ():
+        with path.open("rb") as file:
+            yield from _decoded(file, str(path))
+
+
+def _decoded(file: BinaryIO, name: str) -> Iterator[str]:
+    for number, raw in enumerate(file, start=1):
+        try:
+            yield raw.decode("utf-8").rstrip("\r\n")
+        except UnicodeDecodeError:
+            raise ValueError(f"{name}, line {number}: not valid UTF-8") from None

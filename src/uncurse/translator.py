@@ -1,0 +1,171 @@
+"""Lines in, translations out, in the order of the input."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final, Protocol, TypeVar, final
+
+import numpy as np
+
+from uncurse.arrays import Floats, Ints
+from uncurse.decoding import Decoding, Sentence, check_count
+from uncurse.length import DEFAULT_LIMIT, AnyLimit, FixedRatio, LengthPredictor, QuantileLimit, limits_of
+from uncurse.model import State, StepModel
+from uncurse.rescoring import needs
+from uncurse.result import Result
+from uncurse.search import Search
+
+WINDOW: Final = 1000  # lines that are sorted by length together; so many are held in memory, not the corpus
+DEFAULT_LEVEL: Final = 0.95  # the default limit is this quantile of the length, where a predictor knows it
+LONGEST: Final = 1000  # source pieces
+
+S = TypeVar("S", bound=State)
+
+
+class Pieces(Protocol):
+    """A subword model."""
+
+    def encode(self, lines: Sequence[str]) -> list[list[int]]:
+        """The pieces of each line."""
+        ...
+
+    def decode(self, pieces: Sequence[int]) -> str:
+        """The line that pieces spell."""
+        ...
+
+
+class Encoding(StepModel[S], Protocol[S]):
+    """A step model that can also say what its encoder makes of sources."""
+
+    def features(self, sources: Sequence[Sequence[int]]) -> Floats:
+        """A vector for each source, [sources, size]."""
+        ...
+
+
+@final
+@dataclass(frozen=True)
+class Task:
+    """Everything that decides how lines are translated, besides the model."""
+
+    decoding: Decoding = field(default_factory=Decoding)
+    limit: AnyLimit | None = None  # None: the 0.95 quantile where the predictor knows it, else 2x+10
+    ratio: float | None = None  # expect this many target tokens per source piece, instead of predicting
+    min_length: int = 0
+    target_prefix: str = ""
+    batch_tokens: int = 1500  # source pieces that are searched for together
+    truncate_long_lines: bool = False
+
+    def __post_init__(self) -> None:
+        check_count("batch_tokens", self.batch_tokens)
+
+
+@final
+@dataclass(frozen=True)
+class Translation:
+    """A line with its translations, best first; an empty line has one empty translation and no search."""
+
+    source: str
+    texts: tuple[str, ...]
+    result: Result | None
+    predicted: float | None  # the expected length in tokens, </s> and any target prefix counted
+
+
+@final
+class Translator:
+    """A model with its subword models and its way to expect lengths."""
+
+    def __init__(
+        self, model: Encoding[S], source: Pieces, target: Pieces, predictor: LengthPredictor | None
+    ) -> None:
+        self._model = model
+        self._source = source
+        self._target = target
+        self._predictor = predictor
+
+    def translate(
+        self,
+        lines: Sequence[str],
+        *,
+        beam: int = 10,
+        score: str = "bp-norm",
+        stop: str = "optimal",
+        n_best: int = 1,
+        slots: str = "occupy",
+        ratio: float | None = None,
+    ) -> list[Translation]:
+        """Translate lines."""
+        task = Task(Decoding.of(beam, score, stop, n_best, slots), ratio=ratio)
+        return list(self.stream(lines, task))
+
+    def stream(self, lines: Iterable[str], task: Task) -> Iterator[Translation]:
+        """Translate lines as they come, holding a window of them; results are in the order of the lines."""
+        prefix = self._prefix(task)
+        waiting, first = iter(lines), 1
+        while window := list(islice(waiting, WINDOW)):
+            yield from self._window(window, first, prefix, task)
+            first += len(window)
+
+    def _prefix(self, task: Task) -> tuple[int, ...]:
+        return tuple(self._target.encode([task.target_prefix])[0]) if task.target_prefix else ()
+
+    def _window(self, lines: list[str], first: int, prefix: tuple[int, ...], task: Task) -> Iterator[Translation]:
+        sources = [tuple(pieces) for pieces in self._source.encode(lines)]
+        for index, pieces in enumerate(sources):
+            if len(pieces) > LONGEST and not task.truncate_long_lines:
+                raise ValueError(f"line {first + index} has {len(pieces)} pieces; the most is {LONGEST}")
+        sources = [pieces[:LONGEST] for pieces in sources]
+        order = sorted(
+            (index for index, pieces in enumerate(sources) if pieces), key=lambda index: len(sources[index])
+        )
+        results = self._searched([sources[index] for index in order], prefix, task)
+        found = dict(zip(order, results, strict=True))
+        for index, line in enumerate(lines):
+            if index not in found:
+                yield Translation(line, ("",), None, None)
+                continue
+            result, predicted = found[index]
+            texts = tuple(self._target.decode((*prefix, *each.tokens)) for each in result.hypotheses)
+            yield Translation(line, texts, result, predicted)
+
+    def _searched(
+        self, sources: list[tuple[int, ...]], prefix: tuple[int, ...], task: Task
+    ) -> list[tuple[Result, float | None]]:
+        """Search for sources of rising length; whenever sentences are proved, others take their place."""
+        search = Search(self._model, task.decoding)
+        results: dict[int, Result] = {}
+        predictions: list[float | None] = []
+        at = 0
+        while at < len(sources) or len(search):
+            room = max(1, task.batch_tokens // max(len(sources[min(at, len(sources) - 1)]), 1)) - len(search)
+            if at < len(sources) and room >= max(1, len(search) // 3):  # a few at a time are encoded together
+                sentences = self._sentences(sources[at : at + room], prefix, task)
+                search.join(sentences)
+                predictions.extend(sentence.predicted for sentence in sentences)
+                at += len(sentences)
+            results.update(search.advance())
+        return [(results[index], predictions[index]) for index in range(len(sources))]
+
+    def _sentences(self, sources: list[tuple[int, ...]], prefix: tuple[int, ...], task: Task) -> list[Sentence]:
+        lengths: Ints = np.array([len(source) for source in sources])
+        predictor = self._predictor if task.ratio is None else FixedRatio(task.ratio)
+        if predictor is None and (needs(task.decoding.score).prediction or task.decoding.stop.needs_prediction):
+            raise ValueError(
+                "this score needs an expected length: give a ratio, or fit a length predictor to the model"
+            )
+        features = (
+            self._model.features(sources) if predictor is not None and predictor.levels else np.empty((0, 0))
+        )
+        limit = task.limit
+        if limit is None:
+            known = predictor is not None and DEFAULT_LEVEL in predictor.levels
+            limit = QuantileLimit(DEFAULT_LEVEL) if known else DEFAULT_LIMIT
+        predicted: list[float | None] = [None] * len(sources)
+        if predictor is not None:
+            predicted = list(predictor.predict(lengths, features).tolist())
+        limits = limits_of(limit, predictor, lengths, features)
+        return [
+            Sentence(source, max(most - len(prefix), task.min_length, 1), prefix, expected, task.min_length)
+            for source, most, expected in zip(sources, limits, predicted, strict=True)
+        ]

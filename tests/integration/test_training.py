@@ -1,0 +1,180 @@
+"""A tiny translator, trained here on a made-up task whose length ratio is 2, and what becomes of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import re
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from made_up import translated, write_task
+
+from uncurse import RULES, SCORES, judge, record
+from uncurse.cli import main
+from uncurse.decoding import Sentence
+from uncurse.loading import load
+from uncurse.models.directory import LENGTH, load_folder, save_predictor
+from uncurse.training.checkpoint import load_checkpoint
+from uncurse.training.data import Batch, Pairs, read_lines
+from uncurse.training.loop import DivergedError, Trainer
+from uncurse.training.recipe import read_recipe
+
+WAYS = ["log-prob", "length-norm", "gnmt:beta=0.1", "word-reward:reward=0.5", "bounded-word-reward:reward=0.5",
+        "bounded-word-reward:reward=0.5,ratio=2", "adaptive-reward", "bp-norm"]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("task")
+    write_task(folder, lines=3000, epochs=4)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(task: Path) -> Path:
+    trainer = Trainer(read_recipe(task / "recipe.toml"), task, task / "run")
+    trainer.run()
+    return trainer.export()
+
+
+def test_it_translates_lines_it_has_not_seen(task: Path, model: Path) -> None:
+    lines = read_lines(task / "dev.source")
+    outputs = load(model).translate(lines, beam=5)
+    right = [output.texts[0] == translated(line) for output, line in zip(outputs, lines, strict=True)]
+    assert np.mean(right) > 0.9
+    assert all(output.result is not None and output.result.optimality.proved for output in outputs)
+
+
+def test_the_predicted_ratio_is_target_over_source(task: Path, model: Path) -> None:
+    folder = load_folder(model)
+    assert folder.predictor is not None
+    sources = folder.source.encode(read_lines(task / "dev.source"))
+    targets = folder.target.encode(read_lines(task / "dev.target"))
+    lengths = np.array([len(source) for source in sources])
+    true = np.array([len(target) + 1 for target in targets])
+    predicted = folder.predictor.predict(lengths, folder.model.features(sources))
+    assert np.abs(predicted - true).mean() < 1.0
+    assert folder.ratio == pytest.approx(true.sum() / lengths.sum(), rel=0.1)
+    assert folder.ratio > 1.8
+
+
+def test_every_rule_decodes_it(task: Path, model: Path) -> None:
+    folder = load_folder(model)
+    lines = read_lines(task / "dev.source")[:10]
+    sources = folder.source.encode(lines)
+    sentences = [Sentence(tuple(source), 30, predicted=2.0 * len(source) + 1) for source in sources]
+    right = 0
+    for trace, sentence, line in zip(record(folder.model, sentences, 5), sentences, lines, strict=True):
+        for spec in WAYS:
+            for rule in RULES:
+                result = judge(trace, SCORES.parse(spec), rule.method(), length=sentence.predicted)
+                right += folder.target.decode(result.hypotheses[0].tokens) == translated(line)
+    assert right / (len(lines) * len(WAYS) * len(list(RULES))) > 0.8
+
+
+def test_a_predictor_of_another_model_is_refused(model: Path, tmp_path: Path) -> None:
+    folder = load_folder(model)
+    assert folder.predictor is not None
+    for name in ("model.json", "weights.safetensors", "source.spm", "target.spm"):
+        (tmp_path / name).write_bytes((model / name).read_bytes())
+    save_predictor(tmp_path / LENGTH, folder.predictor, "0123456789abcdef")
+    with pytest.raises(ValueError, match="was fitted to model 0123456789abcdef"):
+        load_folder(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "source.spm", "model.json"])
+def test_a_folder_that_is_not_whole_is_refused(model: Path, tmp_path: Path, name: str) -> None:
+    for path in model.iterdir():
+        if path.name != name:
+            (tmp_path / path.name).write_bytes(path.read_bytes())
+    with pytest.raises(ValueError, match=f"{name} is missing"):
+        load_folder(tmp_path)
+    (tmp_path / name).write_bytes(b"{}" if name == "model.json" else (model / name).read_bytes()[:100])
+    with pytest.raises((ValueError, RuntimeError)):
+        load_folder(tmp_path)
+
+
+def test_an_interrupted_run_reaches_the_same_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One run gets a signal at every third batch, another none."""
+    write_task(tmp_path, lines=200, epochs=2)
+    recipe = read_recipe(tmp_path / "recipe.toml")
+    recipe = dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, dropout=0.3))
+    Trainer(recipe, tmp_path, tmp_path / "whole").run()
+    batch, calls = Pairs.batch, itertools.count(1)
+
+    def interrupting(self: Pairs, chosen: Sequence[int]) -> Batch:
+        if next(calls) % 3 == 0:
+            signal.raise_signal(signal.SIGTERM)
+        return batch(self, chosen)
+
+    monkeypatch.setattr(Pairs, "batch", interrupting)
+    for _ in range(4):
+        with pytest.raises(KeyboardInterrupt):
+            Trainer(recipe, tmp_path, tmp_path / "broken").run()
+    Trainer(recipe, tmp_path, tmp_path / "broken").run()
+    whole, broken = (load_checkpoint(tmp_path / name / "last.safetensors") for name in ("whole", "broken"))
+    assert whole.facts["step"] == broken.facts["step"] == 14
+    assert whole.tensors.keys() == broken.tensors.keys()
+    for name, tensor in whole.tensors.items():
+        assert tensor.equal(broken.tensors[name]), name
+    log = [(tmp_path / name / "log.csv").read_text(encoding="utf-8") for name in ("whole", "broken")]
+    assert [line.split(",")[0] for line in log[0].splitlines()] == [
+        line.split(",")[0] for line in log[1].splitlines()
+    ]
+
+
+def test_a_folder_keeps_to_its_recipe(tmp_path: Path) -> None:
+    write_task(tmp_path, lines=200, epochs=1)
+    recipe = read_recipe(tmp_path / "recipe.toml")
+    Trainer(recipe, tmp_path, tmp_path / "run").run()
+    other = dataclasses.replace(recipe, training=dataclasses.replace(recipe.training, seed=9))
+    with pytest.raises(ValueError, match="was trained by another recipe"):
+        Trainer(other, tmp_path, tmp_path / "run")
+
+
+def test_a_loss_that_is_not_a_number_stops_the_run(tmp_path: Path) -> None:
+    write_task(tmp_path, lines=200, epochs=1)
+    recipe = read_recipe(tmp_path / "recipe.toml")
+    wild = dataclasses.replace(recipe.training, learning_rate=1e30, clip=1e30)
+    with pytest.raises(DivergedError, match="lower learning_rate"):
+        Trainer(dataclasses.replace(recipe, training=wild), tmp_path, tmp_path / "run").run()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("epochs", "epoch"), r"unknown key 'training.epoch'; did you mean 'epochs'\?"),
+        (("epochs = 4", 'epochs = "4"'), "training.epochs = '4' must be of type int"),
+        (("batch_sentences = 32", ""), "give one of batch_sentences and batch_tokens"),
+        (("train.target", "missing"), "missing"),
+        (('"train.target"', '"dev.target"'), "train.source has 3000 lines and .*dev.target has 40"),
+        (("source = 300", "source = 9000"), "no 9000 pieces can be learnt"),
+        (("[data]", "[data"), "is not a TOML file"),
+    ],
+)
+def test_a_bad_recipe_is_one_line_and_status_2(
+    task: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], change: tuple[str, str], message: str
+) -> None:
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text((task / "recipe.toml").read_text(encoding="utf-8").replace(*change), encoding="utf-8")
+    with pytest.raises(SystemExit) as stopped:
+        main(["train", str(recipe), "--data", str(task), "--out", str(tmp_path / "run")])
+    assert stopped.value.code == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert re.search(message, said)
+
+
+def test_the_command_trains_and_translates(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    recipe = write_task(tmp_path, lines=300, epochs=1)
+    main(["train", str(recipe), "--data", str(tmp_path), "--out", str(tmp_path / "run"), "--threads", "1"])
+    capfd.readouterr()
+    (tmp_path / "input").write_text("ba ce\n\ndi\n", encoding="utf-8")
+    main(["translate", str(tmp_path / "input"), "--model", str(tmp_path / "run" / "model"), "--beam", "3"])
+    lines = capfd.readouterr().out.split("\n")
+    assert len(lines) == 4
+    assert lines[1] == ""
