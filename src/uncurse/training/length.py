@@ -15,7 +15,7 @@ from uncurse.length import MLPLength, predictor_inputs
 
 LEVELS: Final = (0.5, 0.8, 0.9, 0.95, 0.99)
 HIDDEN: Final = 128
-BATCH: Final = 512
+BATCH: Final = 128
 PATIENCE: Final = 5  # epochs without a better result on the held-out part
 
 

@@ -1,0 +1,98 @@
+"""Limits and expected lengths."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from uncurse.length import FixedRatio, Limit, MLPLength, PredictedLimit, QuantileLimit, limits_of, parse_limit
+from uncurse.training.length import Lengths, fit_length, report
+
+NONE = np.empty((0, 0))
+
+
+@pytest.mark.parametrize(
+    ("text", "source_length", "tokens"),
+    [
+        ("100", 7, 100),
+        ("2x", 7, 14),
+        ("2x+10", 7, 24),
+        ("x", 7, 7),
+        ("x+5", 7, 12),
+        ("1.15x", 100, 115),
+        ("2x", 0, 1),
+    ],
+)
+def test_a_limit_is_a_number_or_a_multiple_of_the_source(text: str, source_length: int, tokens: int) -> None:
+    limit = parse_limit(text)
+    assert isinstance(limit, Limit)
+    assert limit.tokens(source_length) == tokens
+
+
+@pytest.mark.parametrize("text", ["", "x2", ".x", "-1", "2y", "q2", "0", "0x", "1e3", "2x+", "9999999"])
+def test_what_is_no_limit_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="limit"):
+        parse_limit(text)
+
+
+@pytest.mark.parametrize("ratio", [2.0, 0.5])
+def test_a_fixed_ratio_expects_target_over_source(ratio: float) -> None:
+    assert FixedRatio(ratio).predict(np.array([4, 10]), NONE).tolist() == [4 * ratio, 10 * ratio]
+
+
+def test_a_fixed_ratio_knows_no_quantiles() -> None:
+    with pytest.raises(ValueError, match="knows no quantiles"):
+        limits_of(QuantileLimit(0.95), FixedRatio(1.5), np.array([4]), NONE)
+
+
+def test_limits_come_from_the_source_or_from_the_predictor() -> None:
+    lengths = np.array([4, 10])
+    assert limits_of(parse_limit("2x+1"), None, lengths, NONE) == [9, 21]
+    assert limits_of(parse_limit("predicted"), FixedRatio(1.3), lengths, NONE) == [6, 13]
+    assert parse_limit("predicted") == PredictedLimit()
+    with pytest.raises(ValueError, match="needs a length predictor"):
+        limits_of(parse_limit("q0.95"), None, lengths, NONE)
+
+
+def made_up(pairs: int, ratio: float, seed: int) -> Lengths:
+    """Two kinds of sentences, told apart by a feature: one is translated longer, and less predictably."""
+    random = np.random.default_rng(seed)
+    source = random.integers(60, 160, pairs)
+    kind = random.integers(0, 2, pairs)
+    noise = random.normal(0.0, 0.05 + 0.1 * kind, pairs)
+    target = np.maximum(np.rint(ratio * source * (1.0 + 0.3 * kind + noise)) + 1, 1).astype(np.int64)
+    features = np.stack([kind + random.normal(0, 0.1, pairs), random.normal(0, 1, pairs)], axis=1)
+    return Lengths(source, target, features)
+
+
+@pytest.mark.parametrize("ratio", [2.0, 0.5])
+def test_a_fitted_predictor_beats_a_ratio_and_a_line(ratio: float) -> None:
+    train, test = made_up(6000, ratio, 1), made_up(2000, ratio, 2)
+    predictor = fit_length(train)
+    found = report(predictor, train, test)
+    assert found.pairs == 2000
+    assert found.mean_length == pytest.approx(test.target.mean())
+    assert found.predictor_error < 0.8 * min(found.ratio_error, found.linear_error)
+    for level, share in found.calibration.items():
+        assert share == pytest.approx(level, abs=0.12 if level == 0.5 else 0.05)
+
+
+def test_quantiles_never_cross() -> None:
+    random = np.random.default_rng(1)
+    predictor = MLPLength(
+        (0.5, 0.9, 0.99),
+        np.zeros(4),
+        np.ones(4),
+        random.normal(size=(8, 4)),
+        np.zeros(8),
+        random.normal(size=(4, 8)),
+        np.zeros(4),
+    )
+    lengths, features = random.integers(1, 50, 200), random.normal(size=(200, 3))
+    low, middle, high = (predictor.quantile(level, lengths, features) for level in predictor.levels)
+    assert (low <= middle).all()
+    assert (middle <= high).all()
+    with pytest.raises(
+        ValueError, match=r"quantile 0\.7 is not known to this predictor: it knows q0\.5, q0\.9, q0\.99"
+    ):
+        predictor.quantile(0.7, lengths, features)

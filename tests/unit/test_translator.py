@@ -1,0 +1,121 @@
+"""Lines in, lines out, with a model of random numbers in between."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from uncurse import Decoding, parse_limit
+from uncurse.arrays import Floats
+from uncurse.length import FixedRatio
+from uncurse.records import json_line
+from uncurse.testing import RandomModel
+from uncurse.translator import LONGEST, Task, Translation, Translator
+
+
+class Letters:
+    """A subword model whose pieces are letters; `</s>` is 6."""
+
+    def encode(self, lines: Sequence[str]) -> list[list[int]]:
+        return [[ord(letter) - ord("a") for letter in line] for line in lines]
+
+    def decode(self, pieces: Sequence[int]) -> str:
+        return "".join(chr(ord("a") + piece) for piece in pieces if piece != 6)
+
+
+class Encoder(RandomModel):  # type: ignore[misc]
+    """A random model with features."""
+
+    def features(self, sources: Sequence[Sequence[int]]) -> Floats:
+        return np.zeros((len(sources), 1))
+
+
+MODEL = Encoder(seed=1, vocabulary=7, ending=1.0)
+TRANSLATOR = Translator(MODEL, Letters(), Letters(), FixedRatio(1.5))
+LINES = ["abc", "", "f", "abcdefabc", "ab", "", "edcba", "a"]
+
+
+def texts(translations: list[Translation]) -> list[tuple[str, ...]]:
+    return [each.texts for each in translations]
+
+
+def test_the_order_of_the_lines_is_kept_and_empty_lines_stay_empty() -> None:
+    together = TRANSLATOR.translate(LINES)
+    assert [each.source for each in together] == LINES
+    assert texts(together) == [TRANSLATOR.translate([line])[0].texts for line in LINES]
+    assert together[1] == Translation("", ("",), None, None)
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 5, 100])
+def test_the_batch_changes_nothing(batch_tokens: int) -> None:
+    assert list(TRANSLATOR.stream(LINES, Task(batch_tokens=batch_tokens))) == TRANSLATOR.translate(LINES)
+
+
+def test_lines_are_taken_as_they_come() -> None:
+    """Of an endless input only what is asked for is translated."""
+
+    stream = TRANSLATOR.stream(itertools.repeat("ab"), Task())
+    assert next(stream) == next(stream)
+
+
+def test_n_best_are_in_order() -> None:
+    for each in TRANSLATOR.translate(["abc", "de"], n_best=3):
+        assert each.result is not None
+        scores = [hypothesis.score for hypothesis in each.result.hypotheses]
+        assert scores == sorted(scores, reverse=True)
+        assert len(each.texts) == len(set(each.texts)) == 3
+
+
+def test_a_target_prefix_begins_every_translation_and_counts_in_the_limit() -> None:
+    task = Task(Decoding.of(5, "log-prob"), limit=parse_limit("6"), target_prefix="bad")
+    for each in TRANSLATOR.stream(["abc", "de"], task):
+        assert each.texts[0].startswith("bad")
+        assert each.result is not None
+        assert each.result.hypotheses[0].length <= 3
+
+
+def test_a_minimum_length_is_kept() -> None:
+    task = Task(Decoding.of(5, "log-prob"), limit=parse_limit("9"), min_length=5)
+    for each in TRANSLATOR.stream(["abc", "de"], task):
+        assert each.result is not None
+        assert each.result.hypotheses[0].length >= 5
+
+
+def test_a_long_line_is_an_error_or_cut() -> None:
+    lines = ["a", "b" * (LONGEST + 1)]
+    with pytest.raises(ValueError, match=f"line 2 has {LONGEST + 1} pieces; the most is {LONGEST}"):
+        list(TRANSLATOR.stream(lines, Task()))
+    task = Task(Decoding.of(1, "log-prob"), limit=parse_limit("3"), truncate_long_lines=True)
+    assert len(list(TRANSLATOR.stream(lines, task))) == 2
+
+
+def test_an_expected_length_is_needed_by_scores_that_read_it() -> None:
+    translator = Translator(MODEL, Letters(), Letters(), None)
+    with pytest.raises(ValueError, match="give a ratio, or fit a length predictor"):
+        translator.translate(["ab"])
+    assert translator.translate(["ab"], ratio=1.5) == TRANSLATOR.translate(["ab"])
+    assert translator.translate(["ab"], score="log-prob")[0].predicted is None
+
+
+def test_a_record_says_everything_in_one_line() -> None:
+    finished, empty = TRANSLATOR.translate(["abc", ""], n_best=2)
+    record = json.loads(json_line(finished))
+    assert "\n" not in json_line(finished)
+    assert record["text"] == record["hypotheses"][0]["text"] == finished.texts[0]
+    assert record["certificate"] in ("GLOBAL", "BEAM")
+    assert record["gap"] == 0.0
+    assert record["predicted_length"] == 4.5
+    assert record["hypotheses"][0].keys() == {"text", "tokens", "log_prob", "score", "length"}
+    assert record.keys() >= {"steps", "model_rows", "signature"}
+    assert json.loads(json_line(empty)) == {"text": "", "hypotheses": [], "certificate": None}
+
+
+def test_an_infinite_gap_is_null() -> None:
+    never = Encoder(seed=1, vocabulary=7, ending=-math.inf)
+    (truncated,) = Translator(never, Letters(), Letters(), FixedRatio(1.0)).translate(["ab"])
+    assert json.loads(json_line(truncated))["gap"] is None
