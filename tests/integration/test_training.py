@@ -178,3 +178,21 @@ def test_the_command_trains_and_translates(tmp_path: Path, capfd: pytest.Capture
     lines = capfd.readouterr().out.split("\n")
     assert len(lines) == 4
     assert lines[1] == ""
+
+
+def test_the_command_fits_a_length_predictor(
+    task: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for path in model.iterdir():
+        if path.name != LENGTH:
+            (tmp_path / path.name).write_bytes(path.read_bytes())
+    assert load_folder(tmp_path).predictor is None
+    files = [f"--{name}={task / file}" for name, file in (
+        ("source", "train.source"), ("target", "train.target"),
+        ("test-source", "dev.source"), ("test-target", "dev.target"),
+    )]  # fmt: skip
+    main(["fit-length", "--model", str(tmp_path), *files])
+    said = capsys.readouterr().out
+    assert "40 test pairs" in said
+    assert "fixed ratio" in said
+    assert load_folder(tmp_path).predictor is not None

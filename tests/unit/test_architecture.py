@@ -34,6 +34,7 @@ ORDER = [
     "beam",
     "search",
     "exact",
+    "forced",
     "testing",
     "translator",
     "records",

@@ -9,6 +9,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from uncurse.cli.fit_length import fit_length
 from uncurse.cli.methods import methods
 from uncurse.cli.train import train
 from uncurse.cli.translate import translate
@@ -23,6 +24,7 @@ app = typer.Typer(
 app.command()(methods)
 app.command()(translate)
 app.command()(train)
+app.command()(fit_length)
 
 
 def _version(asked: bool) -> None:

@@ -17,6 +17,7 @@ from uncurse.training.length import Lengths
 from uncurse.training.recipe import Corpus, TrainingPlan
 
 POOL = 100  # batches that are sorted by length together
+FITTED_PAIRS = 60_000  # more do not make a length predictor better
 
 
 @final
@@ -105,7 +106,7 @@ class Pairs:
         source, target = self._lengths.sum(axis=0)
         return float(target / source)
 
-    def lengths(self, model: LSTMStepModel, at_most: int) -> Lengths:
+    def lengths(self, model: LSTMStepModel, at_most: int = FITTED_PAIRS) -> Lengths:
         """A sample of the pairs as a length predictor sees them."""
         rows = np.random.default_rng(0).permutation(len(self._pairs))[:at_most]
         rows = rows[np.argsort(self._lengths[rows, 0], kind="stable")]

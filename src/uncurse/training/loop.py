@@ -30,7 +30,6 @@ from uncurse.training.length import fit_length
 from uncurse.training.progress import Progress
 from uncurse.training.recipe import Recipe
 
-FITTED_PAIRS = 60_000  # more do not make the length predictor better
 LOG_COLUMNS = (
     "step",
     "epoch",
@@ -113,7 +112,7 @@ class Trainer:
         folder = self._folder / "model"
         save_model(folder, self._network, self._source, self._target, self._train.ratio, torch.float16)
         loaded = load_folder(folder)
-        lengths = self._train.lengths(loaded.model, at_most=FITTED_PAIRS)
+        lengths = self._train.lengths(loaded.model)
         save_predictor(folder / LENGTH, fit_length(lengths), loaded.fingerprint)
         return folder
 
