@@ -79,7 +79,7 @@ class Translator:
     def __init__(
         self, model: Encoding[S], source: Pieces, target: Pieces, predictor: LengthPredictor | None
     ) -> None:
-        self._model = model
+        self.model = model
         self._source = source
         self._target = target
         self._predictor = predictor
@@ -107,6 +107,18 @@ class Translator:
             yield from self._window(window, first, prefix, task)
             first += len(window)
 
+    def sentence(self, line: str, task: Task) -> Sentence:
+        """What a search is told of a line."""
+        return self._sentences([tuple(self._source.encode([line])[0])], self._prefix(task), task)[0]
+
+    def text(self, tokens: Sequence[int]) -> str:
+        """The text that target tokens spell."""
+        return self._target.decode(tokens)
+
+    def target_pieces(self, line: str) -> list[int]:
+        """The pieces of a translation."""
+        return self._target.encode([line])[0]
+
     def _prefix(self, task: Task) -> tuple[int, ...]:
         return tuple(self._target.encode([task.target_prefix])[0]) if task.target_prefix else ()
 
@@ -133,7 +145,7 @@ class Translator:
         self, sources: list[tuple[int, ...]], prefix: tuple[int, ...], task: Task
     ) -> list[tuple[Result, float | None]]:
         """Search for sources of rising length; whenever sentences are proved, others take their place."""
-        search = Search(self._model, task.decoding)
+        search = Search(self.model, task.decoding)
         results: dict[int, Result] = {}
         predictions: list[float | None] = []
         at = 0
@@ -154,9 +166,7 @@ class Translator:
             raise ValueError(
                 "this score needs an expected length: give a ratio, or fit a length predictor to the model"
             )
-        features = (
-            self._model.features(sources) if predictor is not None and predictor.levels else np.empty((0, 0))
-        )
+        features = self.model.features(sources) if predictor is not None and predictor.levels else np.empty((0, 0))
         limit = task.limit
         if limit is None:
             known = predictor is not None and DEFAULT_LEVEL in predictor.levels

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 import re
 import signal
 from collections.abc import Sequence
@@ -196,3 +197,58 @@ def test_the_command_fits_a_length_predictor(
     assert "40 test pairs" in said
     assert "fixed ratio" in said
     assert load_folder(tmp_path).predictor is not None
+
+
+def test_explain_shows_what_every_score_and_rule_does(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["explain", "ba lo fo", "--model", str(model), "--beam", "8"])
+    said = capsys.readouterr().out
+    assert translated("ba lo fo") in said
+    for name in [*(entry.name for entry in SCORES), *(entry.name for entry in RULES)]:
+        assert name in said
+    assert said.count("●") == 1 + len(list(SCORES))  # once in the title
+
+
+def test_score_says_what_the_search_says(
+    task: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = read_lines(task / "dev.source")[:4]
+    outputs = load(model).translate(lines, beam=5)
+    (tmp_path / "source").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    (tmp_path / "target").write_text("".join(f"{each.texts[0]}\n" for each in outputs), encoding="utf-8")
+    main(["score", str(tmp_path / "source"), str(tmp_path / "target"), "--model", str(model), "--beam", "5"])
+    records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    for output, record_line in zip(outputs, records, strict=True):
+        assert output.result is not None
+        best = output.result.hypotheses[0]
+        assert record_line["tokens"] == list(best.tokens)
+        assert record_line["log_prob"] == pytest.approx(best.log_prob, abs=1e-4)
+        assert record_line["scores"]["bp-norm"] == pytest.approx(best.score, abs=1e-4)
+        assert record_line["scores"]["adaptive-reward"] is not None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["translate", "--model", "{model}", "--score", "bp-nrom"], "did you mean 'bp-norm'"),
+        (["translate", "--model", "{model}", "--max-length", "many"], "limit 'many' is not understood"),
+        (["translate", "--model", "{model}", "{bad}"], "bad, line 2: not valid UTF-8"),
+        (["translate", "--model", "{model}", "{missing}"], "No such file"),
+        (["translate", "--model", "{missing}"], "is not a folder with a model"),
+        (["translate", "--model", "{model}", "--long-lines", "cut"], "write error or truncate"),
+        (["translate", "--model", "{model}", "--beam", "0"], "width = 0 is not allowed"),
+        (["score", "{bad}", "{missing}", "--model", "{model}"], "bad, line 2: not valid UTF-8"),
+    ],
+)
+def test_bad_input_is_one_line_and_status_2(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    bad = tmp_path / "bad"
+    bad.write_bytes(b"ba\n\xff\n")
+    names = {"model": model, "bad": bad, "missing": tmp_path / "missing"}
+    with pytest.raises(SystemExit) as stopped:
+        main([argument.format(**names) for argument in arguments])
+    assert stopped.value.code == 2
+    said = capsys.readouterr()
+    assert message in said.err
+    assert said.err.count("\n") == 1
+    assert said.out == ""

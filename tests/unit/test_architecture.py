@@ -35,6 +35,7 @@ ORDER = [
     "search",
     "exact",
     "forced",
+    "explaining",
     "testing",
     "translator",
     "records",

@@ -9,8 +9,10 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from uncurse.cli.explain import explain
 from uncurse.cli.fit_length import fit_length
 from uncurse.cli.methods import methods
+from uncurse.cli.score import score
 from uncurse.cli.train import train
 from uncurse.cli.translate import translate
 from uncurse.version import VERSION
@@ -23,6 +25,8 @@ app = typer.Typer(
 )
 app.command()(methods)
 app.command()(translate)
+app.command()(explain)
+app.command()(score)
 app.command()(train)
 app.command()(fit_length)
 
@@ -55,6 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return
         _fail(str(error) or type(error).__name__)
+    except ModuleNotFoundError as error:
+        _fail(f"{error.name} is not installed; this command needs: pip install 'uncurse[train]'")
     except KeyboardInterrupt:
         sys.exit(130)
 

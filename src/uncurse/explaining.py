@@ -1,0 +1,115 @@
+"""One search seen through every score and stopping rule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import final
+
+import numpy as np
+
+from uncurse.forced import Forced
+from uncurse.judging import judge_all
+from uncurse.rescoring import SCORES, Paths, Rescorer, Rewards, Source, needs
+from uncurse.result import Result
+from uncurse.stopping import RULES, Exhaustive, StoppingRule
+from uncurse.trace import Trace
+
+
+def standard_scores(reward: float, attends: bool) -> list[Rescorer]:
+    """Every registered score at its defaults; those that need a reward get the given one."""
+    scores = []
+    for entry in SCORES:
+        required = {field.name for field in fields(entry.method)} & {"reward"}  # type: ignore[arg-type]
+        rescorer = entry.method(**dict.fromkeys(required, reward))
+        if attends or not needs(rescorer).coverage:
+            scores.append(rescorer)
+    return scores
+
+
+@final
+@dataclass(frozen=True)
+class Candidate:
+    """A finished hypothesis that some score prefers to all others of its beam."""
+
+    tokens: tuple[int, ...]
+    log_prob: float
+    scores: tuple[float, ...]  # by each score
+    chosen_by: tuple[Rescorer, ...]
+
+
+@final
+@dataclass(frozen=True)
+class Verdict:
+    """Where a stopping rule stops under a score, and what it loses there."""
+
+    score: Rescorer
+    rule: StoppingRule
+    result: Result
+    loss: float  # how much better the best of the whole beam scores
+
+
+@final
+class Explanation:
+    """A recorded search, judged in every way."""
+
+    def __init__(self, trace: Trace, length: float, scores: Sequence[Rescorer]) -> None:
+        self.trace = trace
+        self.length = length
+        self.scores = tuple(scores)
+        self._source = Source.repeated(1, trace.source_length, trace.limit, len(trace.prefix), length)
+        steps, ranks = trace.finished
+        lengths = steps + 1
+        sums = np.broadcast_to(trace.reward_sums, (len(steps), len(trace.reward_sums)))
+        paths = Paths(trace.finished_sums, lengths, Rewards(sums, lengths), trace.finished_coverage)
+        self._places = list(zip(steps.tolist(), ranks.tolist(), strict=True))
+        self._table = (
+            np.stack([rescorer.score(self._source, paths) for rescorer in self.scores], axis=1)
+            if len(steps)
+            else np.empty((0, len(self.scores)))
+        )  # [finished, scores]
+
+    def candidates(self, most: int) -> list[Candidate]:
+        """What any score prefers, and the likeliest others up to so many, by length."""
+        if not self._places:
+            return []
+        best = self._table.argmax(axis=0)
+        likely = np.argsort(-self.trace.finished_sums, kind="stable").tolist()
+        chosen = list(dict.fromkeys([*best.tolist(), *likely]))[: max(most, len(set(best.tolist())))]
+        chosen.sort(key=lambda each: self._places[each])
+        return [
+            Candidate(
+                self.trace.hypothesis(self._places[each][0], self._places[each][1], 0.0).tokens,
+                float(self.trace.finished_sums[each]),
+                tuple(self._table[each].tolist()),
+                tuple(score for score, winner in zip(self.scores, best.tolist(), strict=True) if winner == each),
+            )
+            for each in chosen
+        ]
+
+    def verdicts(self) -> list[Verdict]:
+        """Every score with every stopping rule."""
+        rules = [entry.method() for entry in RULES]
+        ways = [(score, rule) for score in self.scores for rule in rules]
+        results = judge_all(self.trace, ways, length=self.length)
+        best = {
+            score: result
+            for (score, rule), result in zip(ways, results, strict=True)
+            if isinstance(rule, Exhaustive)
+        }
+        return [
+            Verdict(score, rule, result, best[score].hypotheses[0].score - result.hypotheses[0].score)
+            for (score, rule), result in zip(ways, results, strict=True)
+            if result.hypotheses
+        ]
+
+
+def scores_of(
+    forced: Forced, source: Source, rewards: Sequence[float], scores: Sequence[Rescorer]
+) -> dict[str, float]:
+    """Every score of a given translation, by its spec; `rewards` are those of a search."""
+    length = np.array([len(forced.tokens)])
+    sums = np.cumsum([0.0, *rewards])[None]
+    coverage = None if forced.coverage is None else np.array([forced.coverage])
+    paths = Paths(np.array([forced.log_prob]), length, Rewards(sums, np.array([len(rewards)])), coverage)
+    return {SCORES.spec(rescorer): float(rescorer.score(source, paths)[0]) for rescorer in scores}
