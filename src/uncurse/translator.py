@@ -99,13 +99,17 @@ class Translator:
         task = Task(Decoding.of(beam, score, stop, n_best, slots), ratio=ratio)
         return list(self.stream(lines, task))
 
-    def stream(self, lines: Iterable[str], task: Task) -> Iterator[Translation]:
-        """Translate lines as they come, holding a window of them; results are in the order of the lines."""
+    def stream(self, lines: Iterable[str], task: Task, window: int = WINDOW) -> Iterator[Translation]:
+        """Translate lines as they come; results are in the order of the lines, each as soon as it can be given.
+
+        Lines are read a window at a time, and what shares a batch is decided within a window: the same lines
+        are translated in the same batches wherever a run begins, if it begins with a window.
+        """
         prefix = self._prefix(task)
         waiting, first = iter(lines), 1
-        while window := list(islice(waiting, WINDOW)):
-            yield from self._window(window, first, prefix, task)
-            first += len(window)
+        while read := list(islice(waiting, window)):
+            yield from self._window(read, first, prefix, task)
+            first += len(read)
 
     def sentence(self, line: str, task: Task) -> Sentence:
         """What a search is told of a line."""
@@ -128,36 +132,39 @@ class Translator:
             if len(pieces) > LONGEST and not task.truncate_long_lines:
                 raise ValueError(f"line {first + index} has {len(pieces)} pieces; the most is {LONGEST}")
         sources = [pieces[:LONGEST] for pieces in sources]
+        ready = {
+            index: Translation(lines[index], ("",), None, None)
+            for index, pieces in enumerate(sources)
+            if not pieces
+        }
         order = sorted(
             (index for index, pieces in enumerate(sources) if pieces), key=lambda index: len(sources[index])
         )
-        results = self._searched([sources[index] for index in order], prefix, task)
-        found = dict(zip(order, results, strict=True))
-        for index, line in enumerate(lines):
-            if index not in found:
-                yield Translation(line, ("",), None, None)
-                continue
-            result, predicted = found[index]
+        given = 0
+        for place, result, predicted in self._searched([sources[index] for index in order], prefix, task):
             texts = tuple(self._target.decode((*prefix, *each.tokens)) for each in result.hypotheses)
-            yield Translation(line, texts, result, predicted)
+            ready[order[place]] = Translation(lines[order[place]], texts, result, predicted)
+            while given in ready:
+                yield ready.pop(given)
+                given += 1
+        yield from (ready[index] for index in sorted(ready))
 
     def _searched(
         self, sources: list[tuple[int, ...]], prefix: tuple[int, ...], task: Task
-    ) -> list[tuple[Result, float | None]]:
+    ) -> Iterator[tuple[int, Result, float | None]]:
         """Search for sources of rising length; whenever sentences are proved, others take their place."""
         search = Search(self.model, task.decoding)
-        results: dict[int, Result] = {}
         predictions: list[float | None] = []
         at = 0
         while at < len(sources) or len(search):
-            room = max(1, task.batch_tokens // max(len(sources[min(at, len(sources) - 1)]), 1)) - len(search)
-            if at < len(sources) and room >= max(1, len(search) // 3):  # a few at a time are encoded together
+            room = 0 if at == len(sources) else max(1, task.batch_tokens // len(sources[at])) - len(search)
+            if room >= max(1, len(search) // 3):  # a few at a time, so that they are encoded together
                 sentences = self._sentences(sources[at : at + room], prefix, task)
                 search.join(sentences)
                 predictions.extend(sentence.predicted for sentence in sentences)
                 at += len(sentences)
-            results.update(search.advance())
-        return [(results[index], predictions[index]) for index in range(len(sources))]
+            for ticket, result in search.advance():
+                yield ticket, result, predictions[ticket]
 
     def _sentences(self, sources: list[tuple[int, ...]], prefix: tuple[int, ...], task: Task) -> list[Sentence]:
         lengths: Ints = np.array([len(source) for source in sources])

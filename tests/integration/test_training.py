@@ -19,6 +19,7 @@ from uncurse.cli import main
 from uncurse.decoding import Sentence
 from uncurse.loading import load
 from uncurse.models.directory import LENGTH, load_folder, save_predictor
+from uncurse.records import OutputFile
 from uncurse.training.checkpoint import load_checkpoint
 from uncurse.training.data import Batch, Pairs, read_lines
 from uncurse.training.loop import DivergedError, Trainer
@@ -252,3 +253,36 @@ def test_bad_input_is_one_line_and_status_2(
     assert message in said.err
     assert said.err.count("\n") == 1
     assert said.out == ""
+
+
+def test_a_broken_translation_goes_on_to_the_same_bytes(
+    task: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("uncurse.translator.WINDOW", 10)
+    lines = tmp_path / "lines"
+    lines.write_bytes((task / "dev.source").read_bytes())
+    call = ["translate", str(lines), "--model", str(model), "--beam", "3", "--threads", "1", "--json"]
+    main([*call, "--out", str(tmp_path / "whole")])
+    add, calls = OutputFile.add, itertools.count(1)
+
+    def breaking(self: OutputFile, sources: Sequence[str], texts: Sequence[str]) -> None:
+        if next(calls) == 3:
+            with (tmp_path / "broken.part").open("a", encoding="utf-8") as file:
+                file.write("half a li")
+            raise KeyboardInterrupt
+        add(self, sources, texts)
+
+    monkeypatch.setattr(OutputFile, "add", breaking)
+    with pytest.raises(SystemExit):
+        main([*call, "--out", str(tmp_path / "broken")])
+    assert not (tmp_path / "broken").exists()
+    for change, message in (([*call, "--n-best", "2"], "made in another way"), (call, "not the one")):
+        if message == "not the one":
+            lines.write_text("gu\n" * 40, encoding="utf-8")
+        with pytest.raises(SystemExit):
+            main([*change, "--out", str(tmp_path / "broken"), "--resume"])
+        assert message in capsys.readouterr().err
+    lines.write_bytes((task / "dev.source").read_bytes())
+    main([*call, "--out", str(tmp_path / "broken"), "--resume"])
+    assert (tmp_path / "broken").read_bytes() == (tmp_path / "whole").read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["broken", "lines", "whole"]

@@ -52,7 +52,7 @@ def start(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; what a user did wrong is told in one line."""
     try:
-        app(args=arguments, standalone_mode=False)
+        status = app(args=arguments, standalone_mode=False)  # 130 if interrupted
         sys.stdout.flush()
     except (typer.TyperException, ValueError, OSError) as error:
         if isinstance(error, BrokenPipeError):  # the reader has seen enough
@@ -61,8 +61,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _fail(str(error) or type(error).__name__)
     except ModuleNotFoundError as error:
         _fail(f"{error.name} is not installed; this command needs: pip install 'uncurse[train]'")
-    except KeyboardInterrupt:
-        sys.exit(130)
+    if status:
+        sys.exit(status)
 
 
 def _fail(message: str) -> NoReturn:

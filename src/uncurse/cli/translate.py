@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
 import typer
+
+from uncurse.cli.counter import Counter
 
 
 def translate(
@@ -39,15 +42,19 @@ def translate(
         str, typer.Option(help="error or truncate: what to do with a line that is too long.")
     ] = "error",
     json: Annotated[bool, typer.Option("--json", help="A JSON record for each line.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Write to a file; it appears when it is whole.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a file that was not finished.")] = False,
 ) -> None:
     """Translate text, line by line; each translation is proved as far as the stopping rule goes."""
     from uncurse.decoding import Decoding
     from uncurse.length import parse_limit
-    from uncurse.records import json_line
-    from uncurse.translator import Task
+    from uncurse.records import OutputFile, json_line, text_lines
+    from uncurse.translator import WINDOW, Task
 
     if long_lines not in ("error", "truncate"):
         raise ValueError(f"--long-lines {long_lines!r} is not allowed: write error or truncate")
+    if resume and out is None:
+        raise ValueError("--resume needs --out: there is no file to go on with")
     task = Task(
         Decoding.of(beam, score, stop, n_best, slots),
         None if max_length is None else parse_limit(max_length),
@@ -63,13 +70,25 @@ def translate(
 
     if threads:
         torch.set_num_threads(threads)
+    written = json_line if json else text_lines
+    lines = _lines(files)
     translator = load(model)
-    for translation in translator.stream(_lines(files), task):
-        if json:
-            typer.echo(json_line(translation))
-        else:
-            for text in translation.texts or ("",):
-                typer.echo(text)
+    if out is None:
+        at_once = 1 if not files and sys.stdin.isatty() else WINDOW
+        for translation in translator.stream(lines, task, at_once):
+            typer.echo(written(translation))
+        return
+    means = f"{translator.model.signature} {task} json={json} threads={torch.get_num_threads()}"
+    file = OutputFile(out, means, resume)
+    file.skip_done(lines)
+    with Counter("translated", file.lines_done) as counter:
+        while window := list(islice(lines, WINDOW)):
+            texts = []
+            for translation in translator.stream(window, task):
+                texts.append(written(translation))
+                counter.advance()
+            file.add(window, texts)
+    file.finish()
 
 
 def _lines(files: list[Path] | None) -> Iterator[str]:
