@@ -51,6 +51,15 @@ def test_it_translates_lines_it_has_not_seen(task: Path, model: Path) -> None:
     assert all(output.result is not None and output.result.optimality.proved for output in outputs)
 
 
+def test_a_run_leaves_its_history_behind(task: Path, model: Path) -> None:
+    rows = (task / "run" / "log.csv").read_text(encoding="utf-8").splitlines()
+    assert rows[0].startswith("step,epoch,tokens,train_perplexity,dev_perplexity")
+    assert [row.split(",")[1] for row in rows[1:]] == ["1", "2", "3", "4"]
+    assert float(rows[-1].split(",")[4]) < float(rows[1].split(",")[4])
+    assert (task / "run" / "perplexity.png").read_bytes().startswith(b"\x89PNG")
+    assert list((task / "run" / "tensorboard").iterdir())
+
+
 def test_the_predicted_ratio_is_target_over_source(task: Path, model: Path) -> None:
     folder = load_folder(model)
     assert folder.predictor is not None

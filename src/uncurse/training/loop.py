@@ -27,6 +27,7 @@ from uncurse.text.subwords import Subwords
 from uncurse.training.checkpoint import Checkpoint, adam_tensors, load_checkpoint, restore_adam, save_checkpoint
 from uncurse.training.data import Batch, Pairs, ParallelText, read_parallel
 from uncurse.training.length import fit_length
+from uncurse.training.plot import plot_history
 from uncurse.training.progress import Progress
 from uncurse.training.recipe import Recipe
 
@@ -238,7 +239,7 @@ def _fitted(batches: list[list[int]], count: int) -> list[list[int]]:
 
 @final
 class Log:
-    """The history of a run as CSV and as TensorBoard events; a resumed run forgets what it is about to repeat."""
+    """The history of a run as CSV, a plot and TensorBoard events; a resumed run forgets what it will repeat."""
 
     def __init__(self, folder: Path, step: int) -> None:
         self._path = folder / "log.csv"
@@ -256,3 +257,4 @@ class Log:
         self._events.flush()
         lines = [",".join(LOG_COLUMNS), *(",".join(row[name] for name in LOG_COLUMNS) for row in self._rows)]
         write_whole(self._path, ("\n".join(lines) + "\n").encode())
+        plot_history(self._path.with_name("perplexity.png"), self._rows)
