@@ -43,6 +43,7 @@ ORDER = [
     "models",
     "loading",
     "training",
+    "evaluation",
     "cli",
 ]
 

@@ -1,0 +1,42 @@
+"""Measures of translations."""
+
+from __future__ import annotations
+
+import pytest
+import sacrebleu
+
+from uncurse.evaluation.quality import quality, repeats
+
+OUTPUTS = ["the cat sat on the mat", "", "a a a a a a a"]
+REFERENCES = [["The cat sat on the mat", "dogs", "a b c d"], ["A cat sat on a mat", "some dogs", "e f g h"]]
+
+
+def test_bleu_is_that_of_sacrebleu() -> None:
+    found = quality(OUTPUTS, REFERENCES, lowercase=True)
+    expected = sacrebleu.corpus_bleu(OUTPUTS, REFERENCES, lowercase=True)
+    assert found.bleu == expected.score
+    assert found.brevity_penalty == expected.bp
+    assert found.ratio == expected.sys_len / expected.ref_len
+    assert "nrefs:2|case:lc" in found.signature
+    assert quality(OUTPUTS, REFERENCES, lowercase=False).bleu < found.bleu
+
+
+def test_empty_and_repeating_outputs_are_counted() -> None:
+    found = quality(OUTPUTS, REFERENCES, lowercase=True)
+    assert found.empty == pytest.approx(1 / 3)
+    assert found.repeating == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("", False), ("a b c d " * 2, False), ("a b c d " * 3, True), ("a " * 6, True), ("a " * 5, False)],
+)
+def test_a_four_gram_three_times_is_a_repetition(text: str, found: bool) -> None:
+    assert repeats(text) is found
+
+
+def test_references_must_go_with_the_outputs() -> None:
+    with pytest.raises(ValueError, match="reference 0 has 1 lines and there are 3 outputs"):
+        quality(OUTPUTS, [["one"]], lowercase=True)
+    with pytest.raises(ValueError, match="no outputs"):
+        quality([], [], lowercase=True)
