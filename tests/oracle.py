@@ -166,9 +166,12 @@ def textbook_steps(table: Table, sentence: Sentence, decoding: Decoding) -> list
     return steps
 
 
-def textbook_search(table: Table, sentence: Sentence, decoding: Decoding) -> Result:
-    """What a search should return, by the definitions alone; the signature is left to other tests."""
-    steps = textbook_steps(table, sentence, decoding)
+def textbook_search(table: Table, sentence: Sentence, decoding: Decoding, cancelled: int | None = None) -> Result:
+    """What a search should return, by the definitions alone; the signature is left to other tests.
+
+    A cancelled search is one that has no more than so many steps.
+    """
+    steps = textbook_steps(table, sentence, decoding)[:cancelled]
     rewards = [step.reward for step in steps]
     scored: list[tuple[float, Path]] = []
     rows = len(sentence.prefix) + 1

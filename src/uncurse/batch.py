@@ -32,13 +32,14 @@ class Batch:
     @staticmethod
     def starting(sentences: Sequence[Sentence], ticket: Ints, page: Ints) -> Batch:
         """Sentences before their first step."""
-        predicted = [np.nan if each.predicted is None else each.predicted for each in sentences]
+        known = [each.predicted for each in sentences if each.predicted is not None]
+        predicted = np.array([np.nan if each.predicted is None else each.predicted for each in sentences])
         prefix = _ints(len(each.prefix) for each in sentences)
         source = Source(
             _ints(len(each.source) for each in sentences),
             _ints(each.limit for each in sentences),
             prefix,
-            without_prefix(np.array(predicted, dtype=np.float64), prefix),
+            without_prefix(predicted, prefix) if known else None,
         )
         fewest = _ints(each.min_length for each in sentences)
         return Batch(ticket, page, -prefix, np.zeros_like(prefix), fewest, source, tuple(sentences))
@@ -58,12 +59,19 @@ class Batch:
     def joined(self, other: Batch) -> Batch:
         """These sentences and then the others."""
         one, two = self.source, other.source
-        predictions = [source.prediction for source in (one, two) if source.prediction is not None]
+        prediction = None
+        if one.prediction is not None or two.prediction is not None:
+            prediction = np.concatenate(
+                [
+                    np.full(len(source.length), np.nan) if source.prediction is None else source.prediction
+                    for source in (one, two)
+                ]
+            )
         source = Source(
             np.concatenate((one.length, two.length)),
             np.concatenate((one.limit, two.limit)),
             np.concatenate((one.prefix, two.prefix)),
-            np.concatenate(predictions),
+            prediction,
         )
         return Batch(
             np.concatenate((self.ticket, other.ticket)),

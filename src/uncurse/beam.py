@@ -92,21 +92,33 @@ class Beam(Generic[S]):
                 )
 
     def extend(self) -> Extension:
-        """Extend every live prefix by one token, keep the best of each sentence and record them."""
+        """Extend every live prefix by one token, keep the best of each sentence and record them.
+
+        If the model fails, sentences can still be withdrawn as they were, but not extended.
+        """
         if self._state is None:
-            raise ValueError("there is no sentence to search for")
-        counts = np.bincount(self._rows.sentence, minlength=len(self.batch))
-        self.batch = replace(self.batch, step=self.batch.step + 1, rows_run=self.batch.rows_run + counts)
-        too_short = self.batch.step < self.batch.min_length
+            reason = "a step has failed" if len(self.batch) else "there is no sentence to search for"
+            raise ValueError(f"the search cannot go on: {reason}")
+        before, state, self._state = self.batch, self._state, None
+        counts = np.bincount(self._rows.sentence, minlength=len(before))
+        self.batch = replace(before, step=before.step + 1, rows_run=before.rows_run + counts)
+        try:
+            return self._extended(state, counts)
+        except BaseException:
+            self.batch = before
+            raise
+
+    def _extended(self, state: S, counts: Ints) -> Extension:
+        too_short = (self.batch.step >= 1) & (self.batch.step < self.batch.min_length)
         # One continuation more than is kept, the best of what is let go; and one for an end that is not allowed.
         k = min(self._ranks + 1 + int(too_short.any()), self._model.vocabulary)
-        given, self._state = self._model.step(self._state, self._rows.token, k, self._attention)
+        given, after = self._model.step(state, self._rows.token, k, self._attention)
         received = self._attended(given.attention)
         ranked = self._ranked(given, k, counts, too_short)
-        possible = ranked.sums > -np.inf
-        finished, live = self._sorted_out(ranked, possible)
+        finished, live = self._sorted_out(ranked)
         covered = None if received is None else self._covered(received, ranked, finished)
-        self._record(ranked, possible, finished | live, covered)
+        self._record(ranked, finished | live, covered)
+        self._state = after
 
         sentence, rank = np.nonzero(live)
         parents = ranked.parents[sentence, rank]
@@ -197,22 +209,21 @@ class Beam(Generic[S]):
             early = (given.tokens == self._model.end) & too_short[self._rows.sentence][:, None]
             log_probs = np.where(early, -np.inf, log_probs)
         first = np.cumsum(counts) - counts  # [batch] each sentence's first row
-        last = len(self._rows) - 1
+
+        def cell(sentence: Ints, column: Ints) -> tuple[Ints, Ints]:
+            """Row and column of what the model gave; past the last row only where there is nothing."""
+            return np.minimum(first[sentence] + column // k, len(self._rows) - 1), column % k
 
         def by_parent_then_token(sentence: Ints, column: Ints) -> Ints:
-            row = np.minimum(first[sentence] + column // k, last)
-            order: Ints = row * self._model.vocabulary + given.tokens[row, column % k]
+            row, place = cell(sentence, column)
+            order: Ints = row * self._model.vocabulary + given.tokens[row, place]
             return order
 
         grid = self._grid(self._rows.log_prob[:, None] + log_probs, counts)  # [batch, lanes · k or more]
         column = best(grid, self._ranks + 1, by_parent_then_token)
-        row = np.minimum(first[:, None] + column // k, last)  # past the last only where there is nothing
-        column_of_row = column % k
+        row, place = cell(np.arange(len(first))[:, None], column)
         ranked = _Ranked(
-            np.take_along_axis(grid, column, axis=1),
-            row,
-            given.tokens[row, column_of_row],
-            log_probs[row, column_of_row],
+            np.take_along_axis(grid, column, axis=1), row, given.tokens[row, place], log_probs[row, place]
         )
         forced = np.flatnonzero(self.batch.step < 1)
         for position in forced.tolist():
@@ -239,9 +250,9 @@ class Beam(Generic[S]):
         grid[self._rows.sentence, self._rows.lane] = sums
         return grid.reshape(batch, lanes * k)
 
-    def _sorted_out(self, ranked: _Ranked, possible: Bools) -> tuple[Bools, Bools]:
+    def _sorted_out(self, ranked: _Ranked) -> tuple[Bools, Bools]:
         """Which continuations finish and which live on, [batch, ranks]."""
-        possible = possible[:, : self._ranks]
+        possible = ranked.sums[:, : self._ranks] > -np.inf
         ends = (ranked.tokens[:, : self._ranks] == self._model.end) & possible
         live = possible & ~ends
         if self._slots is Slots.REFILL:
@@ -249,9 +260,9 @@ class Beam(Generic[S]):
             live &= np.cumsum(live, axis=1) <= self._width
         return ends, live
 
-    def _record(self, ranked: _Ranked, possible: Bools, kept: Bools, covered: Floats | None) -> None:
-        let_go = possible
-        let_go[:, : self._ranks] &= ~kept
+    def _record(self, ranked: _Ranked, kept: Bools, covered: Floats | None) -> None:
+        let_go = ranked.sums.copy()
+        let_go[:, : self._ranks][kept] = -np.inf
         within = ranked.sums[:, : self._width] > -np.inf
         costs = np.where(within, -ranked.log_probs[:, : self._width], 0.0)
         # accumulate adds in order, so that a sentence's mean does not depend on how the sum is split up
@@ -262,7 +273,7 @@ class Beam(Generic[S]):
             ranked.log_probs[:, : self._ranks],
             ranked.sums[:, : self._ranks],
             total / np.maximum(count, 1),
-            np.where(let_go, ranked.sums, -np.inf).max(axis=1),
+            let_go.max(axis=1),
             covered,
         )
         chosen = np.flatnonzero(self.batch.step >= 1)  # forced tokens are not recorded

@@ -10,7 +10,7 @@ import numpy as np
 from uncurse.arrays import Floats, Ints
 from uncurse.coverage import attended, coverage_sums
 from uncurse.decoding import Sentence, check_attends, check_count, check_predicted
-from uncurse.model import S, StepModel, checked
+from uncurse.model import ModelError, S, StepModel, checked
 from uncurse.rescoring import Paths, Rescorer, Rewards, Source, needs
 from uncurse.result import Hypothesis
 from uncurse.search import record
@@ -25,6 +25,7 @@ class ExactResult:
     hypothesis: Hypothesis | None  # None: nothing finished within the limit or the budget
     gap: float
     calls: int  # of the model, without those of the beam search that came first
+    rewards_width: int | None  # the width of the search whose rewards the score was read with
 
 
 def exact_search(
@@ -34,20 +35,18 @@ def exact_search(
     *,
     width: int = 10,
     budget: int = 10_000,
-    rewards: Floats | None = None,
+    rewards: Trace | None = None,
 ) -> ExactResult:
     """The best-scoring sequence of all, over the whole vocabulary, within a budget of model calls.
 
-    A beam search of the given width comes first: its best is what the rest must beat. The adaptive rewards are
-    those of some search, `trace.rewards`; a score that reads them has no optimum without.
+    A beam search of the given width comes first: its best is what the rest must beat. Adaptive rewards belong to a
+    search; a score that reads them has no optimum unless that search is given, and its width is in the result.
     """
     check_count("budget", budget)
     if needs(rescorer).rewards and rewards is None:
-        raise ValueError("this score depends on the rewards of a search: give rewards=trace.rewards")
+        raise ValueError("this score depends on the rewards of a search: give rewards=trace, recorded at a width")
     if rewards is not None and not needs(rescorer).rewards:
         raise ValueError("this score does not depend on rewards: do not give any")
-    if rewards is not None and not np.isfinite(rewards).all():
-        raise ValueError("a reward is not a finite number")
     if needs(rescorer).prediction:
         check_predicted(sentence.predicted)
     if needs(rescorer).coverage:
@@ -77,20 +76,21 @@ class _Branch(Generic[S]):
 class _Tree(Generic[S]):
     """The prefixes of one sentence's outputs, searched depth first, the likeliest continuation first."""
 
-    def __init__(
-        self, model: StepModel[S], sentence: Sentence, rescorer: Rescorer, rewards: Floats | None
-    ) -> None:
+    def __init__(self, model: StepModel[S], sentence: Sentence, rescorer: Rescorer, rewards: Trace | None) -> None:
         self._model = model
         self._sentence = sentence
         self._rescorer = rescorer
         self._attention = needs(rescorer).coverage
-        self._sums = None if rewards is None else np.concatenate(([0.0], np.cumsum(rewards)))
+        self._searched = rewards
         self._best: Hypothesis | None = None
         self._calls = 0
         lengths = np.arange(1, sentence.limit + 1)
         if np.isposinf(self._scores(np.zeros(len(lengths)), lengths, np.zeros(len(lengths)))).any():
-            given = 0 if rewards is None else len(rewards)
-            raise ValueError(f"{given} rewards are too few for outputs of up to {sentence.limit} tokens")
+            steps, width = (0, 0) if rewards is None else (rewards.steps, rewards.width)
+            raise ValueError(
+                f"the search of width {width} has rewards for {steps} steps, too few for outputs of up to"
+                f" {sentence.limit} tokens: record a wider one, or lower the limit"
+            )
 
     def challenge(self, trace: Trace) -> None:
         """Let what a beam search finished stand for the best so far."""
@@ -106,20 +106,20 @@ class _Tree(Generic[S]):
     def search(self, budget: int) -> ExactResult:
         """Look at every prefix whose bound beats the best finished hypothesis, until the budget is spent."""
         stack = [self._root()]
+        gap = 0.0
         while stack:
             branch = stack[-1]
             if branch.tried == len(branch.tokens) or branch.bounds[branch.tried] <= self._target():
                 stack.pop()  # the bounds fall, so the rest cannot win either
                 continue
             if self._calls >= budget:
-                highest = max(
-                    (each.bounds[each.tried] for each in stack if each.tried < len(each.tokens)),
-                    default=-np.inf,
-                )
-                return ExactResult(self._best, max(float(highest - self._target()), 0.0), self._calls)
+                left = [each.bounds[each.tried] for each in stack if each.tried < len(each.tokens)]
+                gap = float(max(left)) - self._target()
+                break
             branch.tried += 1
             stack.append(self._grown(branch, branch.tried - 1))
-        return ExactResult(self._best, 0.0, self._calls)
+        width = None if self._searched is None else self._searched.width
+        return ExactResult(self._best, gap, self._calls, width)
 
     def _target(self) -> float:
         return -np.inf if self._best is None else self._best.score
@@ -130,6 +130,7 @@ class _Tree(Generic[S]):
         forced = (self._model.begin, *self._sentence.prefix)
         for token in forced[:-1]:
             given, state = self._model.step(state, np.array([token]), 1, self._attention)
+            self._calls += 1
             if given.attention is not None:
                 coverage = attended(coverage, given.attention)
         return self._branch(state, forced[-1], coverage, (), (), 0.0)
@@ -159,17 +160,20 @@ class _Tree(Generic[S]):
         self._calls += 1
         if given.attention is not None:
             coverage = attended(coverage, given.attention)
-        values = checked(given.log_probs, lambda _: f"prefix {prefix}")[0]
+        where = f"step {len(prefix) + 1}, after {prefix}"
+        if given.tokens.shape != (1, self._model.vocabulary):
+            raise ModelError(
+                f"{where}: the model gave {given.tokens.shape} continuations, not its whole vocabulary"
+            )
+        values = checked(given.log_probs, lambda _: where)[0]
         order = np.lexsort((given.tokens[0], -values))
         tokens, values = given.tokens[0][order], values[order]
         sums = log_prob + values
-        length = len(prefix) + 1
         ends = tokens == self._model.end
-        self._finish(prefix, log_probs, values[ends], sums[ends], coverage)
+        self._finish(prefix, log_probs, float(values[ends][0]), float(sums[ends][0]), coverage)
         live = ~ends & (sums > -np.inf)
         tokens, values, sums = tokens[live], values[live], sums[live]
-        lengths = np.full(len(tokens), length)
-        paths = Paths(sums, lengths, self._rewards(len(tokens)))
+        paths = Paths(sums, np.full(len(tokens), len(prefix) + 1), self._rewards(len(tokens)))
         bounds = self._rescorer.bound(self._source(len(tokens)), paths)
         return _Branch(state, coverage, prefix, log_probs, tokens, values, sums, bounds)
 
@@ -177,18 +181,18 @@ class _Tree(Generic[S]):
         self,
         prefix: tuple[int, ...],
         log_probs: tuple[float, ...],
-        value: Floats,
-        total: Floats,
+        log_prob: float,
+        total: float,
         coverage: Floats,
     ) -> None:
-        length = np.array([len(prefix) + 1])
-        covered = coverage_sums(coverage, np.array([len(self._sentence.source)]))
-        if total[0] == -np.inf or not self._sentence.min_length <= length[0] <= self._sentence.limit:
+        """A prefix may end here, and be the best so far."""
+        length = len(prefix) + 1
+        if total == -np.inf or not self._sentence.min_length <= length <= self._sentence.limit:
             return
-        score = float(self._scores(total, length, covered)[0])
+        covered = coverage_sums(coverage, np.array([len(self._sentence.source)]))
+        score = float(self._scores(np.array([total]), np.array([length]), covered)[0])
         if score > self._target():
-            tokens = (*prefix, self._model.end)
-            self._best = Hypothesis(tokens, float(total[0]), score, (*log_probs, float(value[0])))
+            self._best = Hypothesis((*prefix, self._model.end), total, score, (*log_probs, log_prob))
 
     def _scores(self, sums: Floats, lengths: Ints, coverage: Floats) -> Floats:
         paths = Paths(sums, lengths, self._rewards(len(sums)), coverage)
@@ -201,6 +205,7 @@ class _Tree(Generic[S]):
         )
 
     def _rewards(self, rows: int) -> Rewards | None:
-        if self._sums is None:
+        if self._searched is None:
             return None
-        return Rewards(np.broadcast_to(self._sums, (rows, len(self._sums))), np.full(rows, len(self._sums) - 1))
+        sums = self._searched.reward_sums
+        return Rewards(np.broadcast_to(sums, (rows, len(sums))), np.full(rows, len(sums) - 1))

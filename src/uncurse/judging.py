@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import final
 
@@ -44,8 +45,9 @@ def judge_all(
     check_count("n_best", n_best)
     limit = trace.limit if limit is None else limit
     check_count("limit", limit)
-    if limit > trace.limit:
-        raise ValueError(f"limit = {limit} is not allowed: this trace answers for 1 to {trace.limit}")
+    least = max(trace.min_length, 1)
+    if not least <= limit <= trace.limit:
+        raise ValueError(f"limit = {limit} is not allowed: this trace answers for {least} to {trace.limit}")
     if length is not None:
         check_length("length", length)
     for rescorer, rule in ways:
@@ -132,7 +134,7 @@ class Case:
             steps,
             finished,
             nth_best,
-            nth_best,
+            None,
             trace.first_was_end[:count],
             trace.best_live[:count],
         )
@@ -140,7 +142,7 @@ class Case:
     @cached_property
     def _evidence_for_width(self) -> Evidence:
         kth_best = running_kth_best(self._scores, self._trace.width)
-        return self._evidence.with_width_best(kth_best[self._evidence.finished])
+        return replace(self._evidence, width_scores=kth_best[self._evidence.finished])
 
     def _chosen(self, stop: int) -> tuple[Hypothesis, ...]:
         finished = int(self._trace.finished_counts[stop - 1]) if stop else 0

@@ -42,6 +42,12 @@ class Ledger:
 
     def __init__(self, ranks: int, coverage: bool) -> None:
         self._ranks = ranks
+        self._keeps_coverage = coverage
+        self._clear()
+
+    def _clear(self) -> None:
+        """No pages at all: so it begins, and so it is again when nobody is left, however long outputs were."""
+        ranks = self._ranks
         self._free: list[int] = []
         self._tokens = np.empty((0, 0, ranks), dtype=np.int64)
         self._parents = np.empty((0, 0, ranks), dtype=np.int64)
@@ -50,7 +56,7 @@ class Ledger:
         self._rewards = np.empty((0, 0))
         self._pruned = np.empty((0, 0))
         self._reward_sums = np.empty((0, 1))
-        self._coverage = np.empty((0, 0, ranks)) if coverage else None
+        self._coverage = np.empty((0, 0, ranks)) if self._keeps_coverage else None
 
     def open(self, count: int) -> Ints:
         """Pages for sentences that join."""
@@ -88,9 +94,8 @@ class Ledger:
 
     def close(self, page: int, steps: int) -> Kept:
         """A sentence's record, with its steps in place of the batch; the page is free again."""
-        self._free.append(page)
         coverage = None if self._coverage is None else self._coverage[page, :steps].copy()
-        return Kept(
+        kept = Kept(
             self._tokens[page, :steps].copy(),
             self._parents[page, :steps].copy(),
             self._log_probs[page, :steps].copy(),
@@ -99,6 +104,10 @@ class Ledger:
             self._pruned[page, :steps].copy(),
             coverage,
         )
+        self._free.append(page)
+        if len(self._free) == len(self._rewards):
+            self._clear()
+        return kept
 
     def _resize(self, pages: int, steps: int) -> None:
         cells = (pages, steps, self._ranks)

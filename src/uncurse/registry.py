@@ -8,12 +8,14 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from numbers import Real
+from typing import Any, Final, Generic, TypeVar, final
 
 T = TypeVar("T")
 _NAME: Final = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 
+@final
 @dataclass(frozen=True)
 class Parameter:
     """One number a method takes: what it means and which values make sense."""
@@ -25,12 +27,16 @@ class Parameter:
 
     def check(self, name: str, value: object) -> None:
         """Raise a `ValueError` naming the value and the allowed range unless the value lies in it."""
-        if isinstance(value, bool) or not isinstance(value, int | float) or not self._contains(value):
+        if isinstance(value, bool) or not isinstance(value, Real) or not self._contains(value):
             raise ValueError(f"{name} = {value!r} is not allowed: {name} must be {self.range}")
 
-    def _contains(self, value: float) -> bool:
-        above = self.low < value if self.low_open else self.low <= value
-        return above and value <= self.high and abs(value) != math.inf
+    def _contains(self, value: Real) -> bool:
+        try:
+            number = float(value)
+        except OverflowError:
+            return False
+        above = self.low < number if self.low_open else self.low <= number
+        return math.isfinite(number) and above and number <= self.high
 
     @property
     def range(self) -> str:
@@ -68,6 +74,7 @@ def parameters_of(method: type) -> Iterator[tuple[dataclasses.Field[Any], Parame
     return ((field, field.metadata["parameter"]) for field in fields if "parameter" in field.metadata)
 
 
+@final
 @dataclass(frozen=True)
 class Entry(Generic[T]):
     """A registered method with what its users read about it."""
@@ -78,6 +85,7 @@ class Entry(Generic[T]):
     source: str
 
 
+@final
 class Registry(Generic[T]):
     """The methods of one kind by name; spec strings such as `word-reward:reward=1.3` make and name them."""
 

@@ -124,6 +124,10 @@ class Rescorer(ABC):
     `uncurse.testing.check_rescorer` tries to refute this.
     """
 
+    def __init_subclass__(cls) -> None:
+        if "bound" in vars(cls):
+            raise TypeError(f"{cls.__name__} must not define bound: it is derived from score")
+
     def __post_init__(self) -> None:
         check_parameters(self)
 

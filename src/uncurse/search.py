@@ -110,7 +110,7 @@ class Search(Generic[S]):
             batch.step,
             self._finished,
             self._best_scores[:, decoding.n_best - 1],
-            self._best_scores[:, min(decoding.width, self._depth) - 1],
+            self._best_scores[:, decoding.width - 1] if decoding.stop.reads_width_best else None,
             self._first_was_end,
             step.best_live,
         )

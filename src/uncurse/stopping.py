@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, final
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from uncurse.arrays import Bools, Floats, Ints
 from uncurse.registry import Registry, check_parameters, parameter
-from uncurse.rescoring import Paths, Rescorer, Rewards, Source
+from uncurse.rescoring import MissingEvidenceError, Paths, Rescorer, Rewards, Source
 
 
 @final
@@ -32,9 +32,16 @@ class Evidence:
     step: Ints  # [rows] t, from 1
     finished: Ints  # [rows] how many hypotheses have finished
     nth_best: Floats  # [rows] the score that a newcomer to the n-best list must exceed, -inf if it is not full
-    width_best: Floats  # [rows] the b-th best score, -inf if fewer finished; only for rules that read it
+    width_scores: Floats | None  # [rows] the b-th best score, -inf if fewer finished; for rules that ask for it
     first_was_end: Bools  # [rows] whether rank 1 of some step so far was </s>
     best_live: Floats  # [rows] S of the best live prefix, -inf where none is left
+
+    @property
+    def width_best(self) -> Floats:
+        """The b-th best score, [rows]."""
+        if self.width_scores is None:
+            raise MissingEvidenceError("the b-th best score is needed: set reads_width_best in the rule")
+        return self.width_scores
 
     def live_at(self, length: Ints) -> Floats:
         """The score of the best live prefix if it ended at a length for nothing and all were covered, [rows]."""
@@ -68,14 +75,10 @@ class Evidence:
             self.step[rows],
             self.finished[rows],
             self.nth_best[rows],
-            self.width_best[rows],
+            None if self.width_scores is None else self.width_scores[rows],
             self.first_was_end[rows],
             self.best_live[rows],
         )
-
-    def with_width_best(self, width_best: Floats) -> Evidence:
-        """The same with the b-th best scores."""
-        return replace(self, width_best=width_best)
 
 
 class StoppingRule(ABC):

@@ -46,11 +46,6 @@ class Trace:
         return len(self.tokens)
 
     @property
-    def complete(self) -> bool:
-        """Whether the search ran to its limit or until no prefix was left."""
-        return self.steps == self.limit or (self.steps > 0 and not self.live_counts[-1])
-
-    @property
     def signature(self) -> str:
         """What decides the contents of the beam."""
         return self.signature_with(self.limit)

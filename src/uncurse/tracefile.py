@@ -156,6 +156,9 @@ def _trace(header: dict[str, Any], shelf: _Shelf) -> Trace:
     log_probs[kept] = shelf.floats("log_probs", count)
     if not ((parents >= 0).all() and (parents < shape[1]).all() and (log_probs <= 0).all()):
         raise ValueError("a parent or a log-probability is impossible")
+    rewards, pruned = shelf.floats("rewards", steps), shelf.floats("pruned", steps)
+    if not (np.isfinite(rewards).all() and (pruned <= 0).all()):
+        raise ValueError("a reward or what was pruned is impossible")
     coverage = None
     if header["attention"]:
         coverage = np.zeros(shape)
@@ -175,7 +178,7 @@ def _trace(header: dict[str, Any], shelf: _Shelf) -> Trace:
         parents,
         log_probs,
         sums_along(tokens, parents, log_probs),
-        shelf.floats("rewards", steps),
-        shelf.floats("pruned", steps),
+        rewards,
+        pruned,
         coverage,
     )

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from uncurse import (
+    RULES,
     SCORES,
     Decoding,
     Paths,
@@ -47,7 +48,15 @@ DECODINGS = [
     Decoding.of(4, "adaptive-reward", "optimal", n_best=2),
     Decoding.of(4, "length-norm", "beam-full", n_best=2),
     Decoding.of(3, "bounded-word-reward:reward=0.8", "hf-heuristic", slots="refill"),
+    Decoding.of(2, "log-prob", "first-finished", n_best=2, slots="refill"),
+    Decoding.of(3, "word-reward:reward=-0.2", "predicted-horizon"),
+    Decoding.of(2, "bounded-word-reward:reward=0.3,ratio=1.5", "exhaustive"),
 ]
+
+
+def test_every_score_and_every_rule_takes_part() -> None:
+    assert {type(decoding.score) for decoding in DECODINGS} == {entry.method for entry in SCORES}
+    assert {type(decoding.stop) for decoding in DECODINGS} == {entry.method for entry in RULES}
 
 
 @pytest.fixture(scope="module", params=DECODINGS, ids=lambda decoding: str(type(decoding.score).__name__))

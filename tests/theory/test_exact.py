@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import hypothesis
 import numpy as np
@@ -11,15 +12,18 @@ from hypothesis import strategies as st
 from oracle import Table, all_finished, score_of
 from strategies import SCORE_NAMES, model_of, rescorers, sentences, tables
 
-from uncurse import Optimality, Rescorer, Sentence, exact_search, judge, record
-from uncurse.arrays import Floats
+from uncurse import Optimality, Rescorer, Sentence, Trace, exact_search, judge, record
 from uncurse.rescoring import AdaptiveReward, BPNorm, LengthNorm, LogProb, needs
 from uncurse.stopping import Optimal
-from uncurse.testing import RandomModel
+from uncurse.testing import RandomModel, TableModel
 
 
-def given(rescorer: Rescorer, rewards: list[float]) -> Floats | None:
-    return np.array(rewards) if needs(rescorer).rewards else None
+def given(rescorer: Rescorer, model: TableModel, sentence: Sentence, rewards: list[float]) -> Trace | None:
+    """A search with the given rewards, if the score reads any."""
+    if not needs(rescorer).rewards:
+        return None
+    (trace,) = record(model, [sentence], width=2)
+    return replace(trace, rewards=np.array(rewards))
 
 
 def best_of_all(table: Table, sentence: Sentence, rescorer: Rescorer, rewards: list[float]) -> float:
@@ -34,7 +38,7 @@ def test_exact_search_finds_the_best_of_all_sequences(score: str, data: st.DataO
     rescorer = data.draw(rescorers(score))
     model, width = model_of(table), data.draw(st.integers(1, 3))
     rewards = data.draw(st.lists(st.floats(0.0, 3.0), min_size=4, max_size=4))
-    found = exact_search(model, sentence, rescorer, width=width, rewards=given(rescorer, rewards))
+    found = exact_search(model, sentence, rescorer, width=width, rewards=given(rescorer, model, sentence, rewards))
     score_found = -math.inf if found.hypothesis is None else found.hypothesis.score
     assert score_found == best_of_all(table, sentence, rescorer, rewards)
     assert found.gap == 0.0
@@ -46,9 +50,10 @@ def test_a_spent_budget_leaves_a_gap_that_holds(score: str, data: st.DataObject)
     table, sentence = data.draw(tables()), data.draw(sentences())
     rescorer = data.draw(rescorers(score))
     rewards = data.draw(st.lists(st.floats(0.0, 3.0), min_size=4, max_size=4))
-    budget = data.draw(st.integers(1, 6))
+    budget = data.draw(st.integers(1, 6)) + len(sentence.prefix)
+    model = model_of(table)
     found = exact_search(
-        model_of(table), sentence, rescorer, width=1, budget=budget, rewards=given(rescorer, rewards)
+        model, sentence, rescorer, width=1, budget=budget, rewards=given(rescorer, model, sentence, rewards)
     )
     assert found.calls <= budget
     if found.hypothesis is None:
@@ -81,19 +86,50 @@ def test_branch_and_bound_asks_far_less_than_enumeration() -> None:
     assert found.calls < 7**7 / 100
 
 
+def test_a_spent_budget_leaves_the_highest_open_bound() -> None:
+    """After the first call the word is open, with S = -0.5, and the end has been tried."""
+    model = TableModel(np.array([[-0.5, -1.0], [-5.0, -5.0]]), np.ones((2, 2), dtype=np.int64))
+    found = exact_search(model, Sentence((0,), limit=5), LengthNorm(), width=2, budget=1)
+    assert found.calls == 1
+    assert found.hypothesis is not None
+    assert found.hypothesis.score == -1.0
+    assert found.gap == -0.5 / 5 - -1.0
+
+
+def test_the_best_of_the_beam_is_there_before_the_first_call() -> None:
+    """The optimum lies three steps down; a budget of one call cannot find it, the beam can."""
+    model = TableModel(np.array([[-0.1, -9.0], [-0.1, -9.0], [-9.0, -0.1]]), np.array([[1, 1], [2, 2], [2, 2]]))
+    found = exact_search(model, Sentence((0,), limit=5), LogProb(), width=2, budget=1)
+    assert found.hypothesis is not None
+    assert found.hypothesis.tokens == (0, 0, 1)
+
+
+def test_forced_tokens_are_calls_too() -> None:
+    model = RandomModel(seed=2, vocabulary=6)
+    plain = exact_search(model, Sentence((1,), limit=1), LogProb())
+    forced = exact_search(model, Sentence((1,), limit=1, prefix=(0, 0)), LogProb())
+    assert (plain.calls, forced.calls) == (1, 3)
+
+
 def test_adaptive_reward_needs_the_rewards_of_a_search() -> None:
     model, sentence = RandomModel(seed=2, vocabulary=6), Sentence((1,), limit=7, predicted=4.0)
-    with pytest.raises(ValueError, match=r"rewards=trace\.rewards"):
+    with pytest.raises(ValueError, match="give rewards=trace, recorded at a width"):
         exact_search(model, sentence, AdaptiveReward())
-    with pytest.raises(ValueError, match="2 rewards are too few for outputs of up to 7 tokens"):
-        exact_search(model, sentence, AdaptiveReward(), rewards=np.array([1.0, 1.0]))
-    with pytest.raises(ValueError, match="not a finite number"):
-        exact_search(model, sentence, AdaptiveReward(), rewards=np.full(7, np.nan))
+    (trace,) = record(model, [sentence], width=3)
+    found = exact_search(model, sentence, AdaptiveReward(), rewards=trace)
+    assert found.rewards_width == 3
+    assert found.hypothesis is not None
+    beam = judge(trace, AdaptiveReward(), Optimal(), length=4.0)
+    assert found.hypothesis.score >= beam.hypotheses[0].score
+    short = replace(trace, rewards=trace.rewards[:2], tokens=trace.tokens[:2])
+    with pytest.raises(ValueError, match="width 3 has rewards for 2 steps, too few for outputs of up to 7"):
+        exact_search(model, sentence, AdaptiveReward(), rewards=short)
 
 
 def test_rewards_that_cannot_act_are_refused() -> None:
+    model, sentence = RandomModel(seed=2, vocabulary=6), Sentence((1,), limit=7)
     with pytest.raises(ValueError, match="does not depend on rewards"):
-        exact_search(RandomModel(seed=2, vocabulary=6), Sentence((1,), limit=7), LogProb(), rewards=np.ones(7))
+        exact_search(model, sentence, LogProb(), rewards=record(model, [sentence], 2)[0])
 
 
 def test_what_a_score_needs_is_asked_for() -> None:

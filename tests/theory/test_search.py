@@ -7,10 +7,11 @@ import dataclasses
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from oracle import Table, textbook_search, textbook_steps
-from strategies import RULE_NAMES, SCORE_NAMES, decodings, model_of, sentences, tables
+from oracle import Table, continuations, start, textbook_search, textbook_steps
+from strategies import RULE_NAMES, SCORE_NAMES, decodings, model_of, rescorers, sentences, tables
 
-from uncurse import Decoding, Sentence, beam_search, judge, record
+from uncurse import Decoding, Search, Sentence, beam_search, judge, record
+from uncurse.stopping import Exhaustive
 
 
 @pytest.mark.parametrize("stop", RULE_NAMES)
@@ -42,7 +43,6 @@ def test_a_trace_holds_every_step_of_the_beam(table: Table, sentence: Sentence, 
     (trace,) = record(model_of(table), [sentence], decoding.width, decoding.slots)
     steps = textbook_steps(table, sentence, decoding)
     assert trace.steps == len(steps)
-    assert trace.complete
     for index, step in enumerate(steps):
         ranks = trace.is_live[index].nonzero()[0]
         live = [trace.hypothesis(index, int(rank), 0.0) for rank in ranks]
@@ -51,3 +51,33 @@ def test_a_trace_holds_every_step_of_the_beam(table: Table, sentence: Sentence, 
         ]
         assert trace.rewards[index] == step.reward
         assert trace.pruned[index] == step.pruned
+
+
+@pytest.mark.parametrize("score", SCORE_NAMES)
+@given(data=st.data())
+def test_a_cancelled_search_says_what_it_has_and_what_is_proved(score: str, data: st.DataObject) -> None:
+    table, sentence = data.draw(tables()), data.draw(sentences(limit=6))
+    decoding = data.draw(decodings(score, "exhaustive"))
+    steps = data.draw(st.integers(1, 6))
+    search = Search(model_of(table), decoding)
+    (ticket,) = search.join([sentence])
+    for _ in range(len(sentence.prefix) + steps):
+        if search.advance():
+            return  # it ended by itself
+    found = search.cancel(ticket)
+    assert dataclasses.replace(found, signature="") == textbook_search(table, sentence, decoding, cancelled=steps)
+
+
+@pytest.mark.parametrize("score", SCORE_NAMES)
+@given(data=st.data())
+def test_beam_1_equals_greedy_when_the_end_occupies_a_slot(score: str, data: st.DataObject) -> None:
+    table, sentence = data.draw(tables()), data.draw(sentences(limit=6))
+    decoding = Decoding(1, data.draw(rescorers(score)), Exhaustive())
+    path = start(table, sentence)
+    while len(path.tokens) < sentence.limit and path.tokens[-1:] != (table.end,):
+        ways = continuations(table, sentence, path)
+        if not ways:
+            break
+        path = min(ways, key=lambda way: (-way.total, way.tokens[-1]))
+    (result,) = beam_search(model_of(table), [sentence], decoding)
+    assert tuple(each.tokens for each in result.hypotheses) == ((path.tokens,) if path.tokens else ())

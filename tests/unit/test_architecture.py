@@ -57,6 +57,7 @@ def imported_rooms(path: Path) -> set[str]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
         names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        assert "uncurse" not in names, f"{path.name} imports from the package itself"
         rooms |= {name.split(".")[1] for name in names if name.startswith("uncurse.")}
     return rooms
 

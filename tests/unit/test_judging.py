@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from uncurse import RULES, SCORES, Decoding, Sentence, beam_search, judge, judge_all, record
 from uncurse.judging import running_kth_best
 from uncurse.rescoring import GNMT, BPNorm, LogProb
-from uncurse.stopping import Exhaustive, PredictedHorizon
+from uncurse.stopping import BeamFull, Exhaustive, PredictedHorizon
 from uncurse.testing import RandomModel
 
 MODEL = RandomModel(seed=8, vocabulary=9, ending=0.5)
@@ -55,10 +56,18 @@ def test_a_judged_limit_is_in_the_signature() -> None:
     assert result == live
 
 
-def test_judging_twice_gives_the_same() -> None:
-    for rule in RULES:
-        first, again = (judge(TRACE, LogProb(), rule.method(), 3, 4.0) for _ in range(2))
-        assert first == again
+def test_a_trace_that_was_cut_off_answers_only_for_rules_that_stop_in_it() -> None:
+    names = ("tokens", "parents", "log_probs", "sums", "rewards", "pruned")
+    cut = replace(TRACE, **{name: getattr(TRACE, name)[:3] for name in names})
+    assert judge(cut, LogProb(), BeamFull(0.2)) == judge(TRACE, LogProb(), BeamFull(0.2))
+    with pytest.raises(ValueError, match="ends before the rule would stop"):
+        judge(cut, LogProb(), Exhaustive())
+
+
+def test_a_limit_below_the_minimum_length_is_refused() -> None:
+    (trace,) = record(MODEL, [Sentence((1, 2), limit=9, min_length=3)], 5)
+    with pytest.raises(ValueError, match="this trace answers for 3 to 9"):
+        judge(trace, LogProb(), Exhaustive(), limit=2)
 
 
 @given(st.lists(st.integers(-4, 4).map(float), max_size=12), st.integers(1, 5))

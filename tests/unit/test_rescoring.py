@@ -6,6 +6,9 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import SCORE_NAMES, rescorers
 
 from uncurse import SCORES, Source
 from uncurse.rescoring import Paths, Rescorer, Rewards, needs
@@ -117,9 +120,12 @@ def test_a_score_at_its_defaults_is_named_without_them() -> None:
     assert SCORES.spec(SCORES.parse("length-norm:alpha=1")) == "length-norm"
 
 
-@pytest.mark.parametrize("entry", list(SCORES), ids=lambda entry: entry.name)
-def test_every_registered_score_keeps_the_contract(entry) -> None:  # type: ignore[no-untyped-def]
-    required = {"reward": 0.7} if "reward" in entry.method.__dataclass_fields__ else {}
-    rescorer = entry.method(**required)
-    assert isinstance(rescorer, Rescorer)
-    check_rescorer(rescorer)
+@pytest.mark.parametrize("name", SCORE_NAMES)
+@given(data=st.data())
+def test_every_registered_score_keeps_the_contract(name: str, data: st.DataObject) -> None:
+    check_rescorer(data.draw(rescorers(name)), trials=3)
+
+
+def test_a_score_cannot_have_a_bound_of_its_own() -> None:
+    with pytest.raises(TypeError, match="must not define bound"):
+        type("Sly", (Rescorer,), {"bound": lambda self, source, prefixes: source})

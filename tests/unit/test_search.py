@@ -11,28 +11,11 @@ import pytest
 from uncurse import Continuations, Decoding, ModelError, Optimality, Search, Sentence, Slots, beam_search, record
 from uncurse.arrays import Floats, Ints
 from uncurse.testing import RandomModel, TableModel
-from uncurse.testing.models import TableState
-
-
-def greedy(model: RandomModel, sentence: Sentence) -> tuple[int, ...]:
-    state, token, tokens = model.start([sentence.source]), model.begin, list[int]()
-    while len(tokens) < sentence.limit and token != model.end:
-        given, state = model.step(state, np.array([token]), 1, False)
-        token = int(given.tokens[0, 0])
-        tokens.append(token)
-    return tuple(tokens)
-
-
-def test_beam_1_equals_greedy_when_the_end_occupies_a_slot() -> None:
-    model = RandomModel(seed=11, vocabulary=7)
-    sentences = [Sentence((index, 2), limit=12) for index in range(50)]
-    results = beam_search(model, sentences, Decoding.of(1, "log-prob", "exhaustive"))
-    assert [result.hypotheses[0].tokens for result in results] == [greedy(model, each) for each in sentences]
+from uncurse.testing.models import RandomState, TableState
 
 
 def test_a_forced_prefix_counts_neither_in_score_nor_length() -> None:
     model = RandomModel(seed=1, vocabulary=6)
-    plain = Sentence((1, 2), limit=8, predicted=6.0)
     forced = Sentence((1, 2), limit=8, prefix=(3, 0, 3), predicted=9.0)
     (result,) = beam_search(model, [forced], Decoding.of(5, "bp-norm"))
     best = result.hypotheses[0]
@@ -46,7 +29,7 @@ def test_a_forced_prefix_counts_neither_in_score_nor_length() -> None:
         assert log_prob == expected
         total, last = total + log_prob, token
     assert best.log_prob == total
-    assert best.length == len(best.tokens) <= plain.limit
+    assert best.length <= forced.limit
     assert best.score == min(1 - 6.0 / best.length, 0) + total / best.length
     assert "|prefix:3-0-3|" in result.signature
 
@@ -58,6 +41,35 @@ def test_a_prefix_costs_a_model_row_for_each_token() -> None:
         for prefix in [(), (2,), (2, 2, 2)]
     ]
     assert [result.rows for result in results] == [1, 2, 4]
+
+
+class Failing(RandomModel):  # type: ignore[misc]
+    """A model that fails once, at its third step."""
+
+    calls = 0
+
+    def step(self, state: RandomState, tokens: Ints, k: int, attention: bool) -> tuple[Continuations, RandomState]:
+        self.calls += 1
+        if self.calls == 3:
+            raise MemoryError("no room")
+        return RandomModel.step(self, state, tokens, k, attention)
+
+
+def test_a_search_whose_model_failed_gives_what_it_has_and_goes_no_further() -> None:
+    search = Search(Failing(seed=1, vocabulary=6), Decoding.of(3, "log-prob", "exhaustive"))
+    tickets = search.join([Sentence((1,), limit=6), Sentence((2,), limit=6)])
+    search.advance()
+    search.advance()
+    with pytest.raises(MemoryError):
+        search.advance()
+    with pytest.raises(ValueError, match="a step has failed"):
+        search.advance()
+    for ticket, source in zip(tickets, (1, 2), strict=True):
+        other = Search(RandomModel(seed=1, vocabulary=6), Decoding.of(3, "log-prob", "exhaustive"))
+        (same,) = other.join([Sentence((source,), limit=6)])
+        other.advance()
+        other.advance()
+        assert search.cancel(ticket) == other.cancel(same)
 
 
 def test_an_end_in_a_prefix_is_refused() -> None:
@@ -267,3 +279,7 @@ def test_signatures_tell_lengths_apart_that_lead_to_different_outputs() -> None:
         for length in (9.9999999, 10.0)
     }
     assert len(signatures) == 2
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    assert Sentence((1,), limit=np.int64(3), predicted=np.float32(2.5)).predicted == 2.5  # type: ignore[arg-type]

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import final
+
 import numpy as np
 import pytest
 
-from uncurse import RULES, Decoding, Result, Sentence, beam_search
+from uncurse import RULES, Decoding, Evidence, Result, Sentence, StoppingRule, beam_search, judge, record
+from uncurse.arrays import Bools
+from uncurse.rescoring import LogProb, MissingEvidenceError
 from uncurse.testing import TableModel
 
 # Two words, then </s>. The end is rank 2 at step 1, and rank 1 from step 2 on.
@@ -61,3 +66,24 @@ def test_every_rule_ends_with_an_empty_beam() -> None:
 def test_patience_must_be_positive(patience: str) -> None:
     with pytest.raises(ValueError, match="patience must be a number in \\(0, 1000\\]"):
         RULES.parse(f"beam-full:patience={patience}")
+
+
+@final
+@dataclass(frozen=True)
+class Careless(StoppingRule):
+    """A rule that reads what it did not ask for."""
+
+    reads: str = "width_best"
+
+    def stops(self, evidence: Evidence) -> Bools:
+        value = evidence.width_best if self.reads == "width_best" else evidence.source.predicted
+        return value > 0
+
+
+@pytest.mark.parametrize("reads", ["width_best", "predicted"])
+def test_a_rule_that_reads_what_it_did_not_ask_for_is_told_so(reads: str) -> None:
+    with pytest.raises(MissingEvidenceError):
+        beam_search(MODEL, [Sentence((0,), 5)], Decoding(2, LogProb(), Careless(reads)))
+    (trace,) = record(MODEL, [Sentence((0,), 5)], 2)
+    with pytest.raises(MissingEvidenceError):
+        judge(trace, LogProb(), Careless(reads))

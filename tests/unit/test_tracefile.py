@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -77,26 +77,32 @@ def test_a_damaged_file_is_an_error_with_its_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
+    ("name", "change", "complaint"),
     [
-        ("steps", np.array([99])),
-        ("parents", np.array([77] * 500, dtype=np.int64)),
-        ("ranks", np.array([-1] * 12)),
-        ("tokens", np.array([0])),
-        ("pruned", np.zeros(99)),
-        ("log_probs", np.full(500, 0.5)),
-        ("header", np.frombuffer(json.dumps({"format": "uncurse traces 0"}).encode(), dtype=np.uint8)),
-        ("rewards", np.array([{}], dtype=object)),
+        ("steps", lambda old: old + 99, "steps or ranks are impossible|too short"),
+        ("ranks", lambda old: old * 0 - 1, "steps or ranks are impossible"),
+        ("ranks", lambda old: old.astype(int) + 99, "steps or ranks are impossible"),
+        ("parents", lambda old: old.astype(int) + 77, "a parent or a log-probability is impossible"),
+        ("log_probs", lambda old: old * 0 + 0.5, "a parent or a log-probability is impossible"),
+        ("log_probs", lambda old: old * np.nan, "a parent or a log-probability is impossible"),
+        ("rewards", lambda old: old * np.nan, "a reward or what was pruned is impossible"),
+        ("pruned", lambda old: old * 0 + 0.5, "a reward or what was pruned is impossible"),
+        ("tokens", lambda old: old[:-1], "'tokens' is too short"),
+        ("pruned", lambda old: np.append(old, 0.0), "'pruned' is too long"),
+        ("rewards", lambda old: np.array([{}], dtype=object), "allow_pickle"),
+        ("header", lambda old: np.frombuffer(b'{"format": "uncurse traces 0"}', dtype=np.uint8), "the format is"),
     ],
 )
-def test_impossible_numbers_are_refused(tmp_path: Path, name: str, value: NDArray[Any]) -> None:
+def test_impossible_numbers_are_refused(
+    tmp_path: Path, name: str, change: Callable[[NDArray[Any]], NDArray[Any]], complaint: str
+) -> None:
     path = tmp_path / "corpus.traces"
     save_traces(path, record(MODEL, [Sentence((1, 2), limit=12)], 5))
     with np.load(path) as file:
         arrays = {each: file[each] for each in file.files}
     with path.open("wb") as file_out:
-        np.savez(file_out, **{**arrays, name: value})
-    with pytest.raises(ValueError, match="is not a whole trace file"):
+        np.savez(file_out, **{**arrays, name: change(arrays[name])})
+    with pytest.raises(ValueError, match=f"is not a whole trace file: .*({complaint})"):
         load_traces(path)
 
 

@@ -19,7 +19,7 @@ def methods() -> None:
     """List every score and stopping rule with its formula, parameters and source."""
     console = Console()
     if not console.is_terminal:
-        console = Console(width=160)  # a pipe has no width; rows that are not folded are easier to search
+        console = Console(width=260)  # a pipe has no width; rows that are not folded are easier to search
     console.print(_table("Scores", SCORES))
     console.print(_table("Stopping rules", RULES))
     console.print(

@@ -23,7 +23,6 @@ def train(
 
     if threads:
         torch.set_num_threads(threads)
-    torch.set_flush_denormal(True)
     trainer = Trainer(read_recipe(recipe), data, out, device)
     trainer.run()
     folder = trainer.export()

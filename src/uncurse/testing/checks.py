@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Generic, NamedTuple
+from typing import Generic, NamedTuple, final
 
 import numpy as np
 
@@ -136,6 +136,7 @@ class _Row(NamedTuple):
     prefix: tuple[int, ...]
 
 
+@final
 class _Alone(Generic[S]):
     """What a prefix says when nothing else is in the batch."""
 
@@ -162,9 +163,8 @@ def _branched(rows: list[_Row], found: Floats, end: int, leaving: bool) -> tuple
     """Of each sentence the two likeliest ways on, the less likely first; if one is leaving, the first is gone."""
     ways: dict[int, list[tuple[float, int, _Row]]] = {}
     for index, row in enumerate(rows):
-        words = np.delete(
-            np.argsort(-found[index], kind="stable"), np.argsort(-found[index], kind="stable") == end
-        )
+        likely = np.argsort(-found[index], kind="stable")
+        words = likely[likely != end]
         ways.setdefault(row.source, []).extend(
             (float(found[index, token]), index, _Row(row.source, (*row.prefix, int(token)))) for token in words[:2]
         )
