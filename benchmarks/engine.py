@@ -3,7 +3,8 @@
 Each line searches with a model whose answers lie ready, three times in turn: `record` keeps every step and nothing
 else; `exhaustive` scores what finishes and returns the best, with the certificate taken out; `optimal` also tests
 for proof after every step, drops hopeless prefixes, and certifies. The model is such that `optimal` has to run to
-the limit: all take the same steps, and the test is made at every one.
+the limit, so that all take the same steps. How much of the test is needed depends on the score: where the best
+case at the longest length shows that there is hope, others are not looked at. A second table has other scores.
 """
 
 from __future__ import annotations
@@ -12,19 +13,42 @@ import statistics
 import time
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import dataclass
 from unittest import mock
 
 from ready import ReadyModel
 from rich.console import Console
 from rich.table import Table
 
-from uncurse import Decoding, Evidence, Optimality, Sentence, beam_search, record
+from uncurse import SCORES, Decoding, Evidence, Optimality, Paths, Rescorer, Sentence, Source, beam_search, record
 from uncurse.arrays import Floats
 
 Search = Callable[[ReadyModel, int, int], int]
 
-STEPS, REPEATS = 60, 7
+STEPS = 60
 BATCHES, WIDTHS = (1, 8, 64), (5, 20, 80)
+SCORES_TRIED = (
+    "length-norm",
+    "gnmt:alpha=1",
+    "bounded-word-reward:reward=1",
+    "adaptive-reward",
+    "gaussian-length",
+)
+
+
+@SCORES.register("gaussian-length", formula="S − (n − L)² / 2σ², σ = 30", source="this benchmark")
+@dataclass(frozen=True)
+class GaussianLength(Rescorer):
+    """A score whose best case is not at the longest length, so that all lengths must be looked at."""
+
+    def score(self, source: Source, paths: Paths) -> Floats:
+        """A wide prior around the predicted length."""
+        return paths.log_prob - ((paths.length - source.predicted) / 30.0) ** 2 / 2
+
+
+def repeats(batch: int, width: int) -> int:
+    """Short runs are more at the mercy of the machine."""
+    return 31 if batch * width < 500 else 7
 
 
 def sentences(batch: int, limit: int = STEPS) -> list[Sentence]:
@@ -40,16 +64,39 @@ def recorded(model: ReadyModel, batch: int, width: int) -> int:
 def exhaustive(model: ReadyModel, batch: int, width: int) -> int:
     """Search to the limit without certificates."""
 
-    def uncertified(evidence: Evidence, pruned: Floats) -> list[tuple[Optimality, float]]:
-        return [(Optimality.NONE, 0.0)] * len(pruned)
-
-    with mock.patch("uncurse.search.certify", uncertified):
+    with mock.patch("uncurse.search.certify", _uncertified):
         return _searched(model, batch, Decoding.of(width, "bp-norm", "exhaustive"))
 
 
 def optimal(model: ReadyModel, batch: int, width: int) -> int:
     """Search with the default score and rule."""
     return _searched(model, batch, Decoding.of(width, "bp-norm", "optimal"))
+
+
+def live_rows_per_step(model: ReadyModel, batch: int, width: int) -> float:
+    """How many prefixes the model is run on in a step of `optimal`."""
+    results = beam_search(model, sentences(batch), Decoding.of(width, "bp-norm", "optimal"), batch=batch)
+    return sum(result.rows for result in results) / max(result.steps for result in results)
+
+
+def ratio_of(score: str, model: ReadyModel, batch: int, width: int) -> list[float]:
+    """The time of a step of `optimal` with a score against that of `exhaustive` without certificates, sorted."""
+
+    def timed(stop: str) -> float:
+        start = time.perf_counter()
+        steps = _searched(model, batch, Decoding.of(width, score, stop))
+        return (time.perf_counter() - start) / steps
+
+    ratios = []
+    for _ in range(repeats(batch, width) + 1):
+        with mock.patch("uncurse.search.certify", _uncertified):
+            plain = timed("exhaustive")
+        ratios.append(timed("optimal") / plain)
+    return sorted(ratios[1:])
+
+
+def _uncertified(evidence: Evidence, pruned: Floats) -> list[tuple[Optimality, float]]:
+    return [(Optimality.NONE, 0.0)] * len(pruned)
 
 
 def _searched(model: ReadyModel, batch: int, decoding: Decoding) -> int:
@@ -66,23 +113,24 @@ def microseconds_per_step(search: Search, model: ReadyModel, batch: int, width: 
 SEARCHES: tuple[Search, ...] = (recorded, exhaustive, optimal)
 
 
-def memory_per_step(model: ReadyModel, batch: int, width: int) -> list[tuple[int, float]]:
-    """Peak bytes per step, sentence and slot of the beam, for searches of growing length."""
-    found = []
-    for steps in (250, 500, 1000, 2000):
+def bytes_per_step(model: ReadyModel, batch: int, width: int) -> float:
+    """What each further step of a long search adds to the memory in use, by sentence and slot of the beam."""
+
+    def peak(steps: int) -> int:
         tracemalloc.start()
         record(model, sentences(batch, steps), width, batch=batch)
-        _, peak = tracemalloc.get_traced_memory()
+        _, used = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-        found.append((steps, peak / (steps * batch * width)))
-    return found
+        return used
+
+    return (peak(4000) - peak(2000)) / (2000 * batch * width)
 
 
 def main() -> None:
     """Print the tables."""
     model = ReadyModel(max(BATCHES) * max(WIDTHS), max(WIDTHS) + 1)
     console = Console(width=110)
-    table = Table(title=f"Engine alone: microseconds, medians of {REPEATS} interleaved runs of {STEPS} steps")
+    table = Table(title=f"Engine alone: microseconds, medians of 7 to 31 interleaved runs of {STEPS} steps")
     for column in ("batch", "width", *(f"{search.__name__} / step" for search in SEARCHES)):
         table.add_column(column, justify="right")
     for column in ("optimal / live row", "optimal : exhaustive", "spread", "optimal : record"):
@@ -93,7 +141,7 @@ def main() -> None:
         for batch in BATCHES:
             runs = [
                 [microseconds_per_step(search, model, batch, width) for search in SEARCHES]
-                for _ in range(REPEATS + 1)
+                for _ in range(repeats(batch, width) + 1)
             ][1:]  # the first warms up
             medians = [statistics.median(column) for column in zip(*runs, strict=True)]
             to_exhaustive = sorted(certified / plain for _, plain, certified in runs)
@@ -104,7 +152,7 @@ def main() -> None:
                 str(batch),
                 str(width),
                 *(f"{median:.0f}" for median in medians),
-                f"{medians[-1] / (batch * width):.2f}",
+                f"{medians[-1] / live_rows_per_step(model, batch, width):.2f}",
                 f"{statistics.median(to_exhaustive):.2f}",
                 f"{to_exhaustive[0]:.2f}-{to_exhaustive[-1]:.2f}",
                 f"{to_record:.2f}",
@@ -113,11 +161,18 @@ def main() -> None:
     growth = per_step[64, 5] / per_step[8, 5]
     console.print(f"a step at batch 64 costs {growth:.2f} × a step at batch 8 (width 5); bar: 4")
     console.print(f"optimal with certificates costs at most {worst:.2f} × exhaustive without; bar: 1.3")
-    table = Table(title="Memory of a recorded search, batch 8, width 20")
-    table.add_column("steps", justify="right")
-    table.add_column("peak bytes / (step · sentence · slot)", justify="right")
-    for steps, used in memory_per_step(model, 8, 20):
-        table.add_row(str(steps), f"{used:.0f}")
+    table = Table(title="Other scores, batch 8, width 20")
+    for column in ("score", "optimal : exhaustive", "spread"):
+        table.add_column(column, justify="left" if column == "score" else "right")
+    for score in SCORES_TRIED:
+        ratios = ratio_of(score, model, 8, 20)
+        table.add_row(score, f"{statistics.median(ratios):.2f}", f"{ratios[0]:.2f}-{ratios[-1]:.2f}")
+    console.print(table)
+    table = Table(title="Memory that each step of a long search adds (steps 2000 to 4000)")
+    for column in ("batch", "width", "bytes / (step · sentence · slot)"):
+        table.add_column(column, justify="right")
+    for batch, width in ((1, 5), (4, 5), (16, 5), (4, 20), (1, 80)):
+        table.add_row(str(batch), str(width), f"{bytes_per_step(model, batch, width):.0f}")
     console.print(table)
 
 

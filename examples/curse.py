@@ -76,7 +76,7 @@ def main() -> None:
         "The raw log-probability prefers what has few factors: the wider the beam, the shorter the output."
         " BP-Norm compares the log-probability per token and punishes what is shorter than predicted."
         " Every search ran until its result was proved. BEAM: nothing it could still have found scores higher."
-        " GLOBAL: no sequence at all does. `uncurse methods` lists every score and stopping rule.",
+        " GLOBAL: no sequence within the limit does. `uncurse methods` lists every score and stopping rule.",
         highlight=False,
     )
 

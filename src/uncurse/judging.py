@@ -55,14 +55,15 @@ def judge_all(
             check_predicted(length)
         if needs(rescorer).coverage:
             check_attends(trace.coverage is not None)
+    rules_of: dict[Rescorer, dict[int, StoppingRule]] = {}
+    for index, (rescorer, rule) in enumerate(ways):
+        rules_of.setdefault(rescorer, {})[index] = rule
     results: dict[int, Result] = {}
-    for rescorer in dict.fromkeys(rescorer for rescorer, _ in ways):
+    for rescorer, rules in rules_of.items():
         case = Case(trace, rescorer, n_best, length, limit)
-        mine = [index for index, (each, _) in enumerate(ways) if each == rescorer]
-        rules = [ways[index][1] for index in mine]
-        stops = [case.stop_step(rule) for rule in rules]
+        stops = [case.stop_step(rule) for rule in rules.values()]
         certificates = case.certificates(stops)
-        for index, rule, stop, certificate in zip(mine, rules, stops, certificates, strict=True):
+        for (index, rule), stop, certificate in zip(rules.items(), stops, certificates, strict=True):
             results[index] = case.result(rule, stop, case.rows_until(stop, rule), certificate)
     return [results[index] for index in range(len(ways))]
 
@@ -77,6 +78,7 @@ class Case:
         self._n_best = n_best
         self._length = length
         self._limit = limit
+        self._beam = trace.signature_with(limit)
         self._reads_rewards = needs(rescorer).rewards
         self._source = Source.repeated(1, trace.source_length, limit, len(trace.prefix), length)
 
@@ -106,8 +108,7 @@ class Case:
 
     def result(self, rule: StoppingRule, stop: int, rows: int, certificate: tuple[Optimality, float]) -> Result:
         """The n best of what had finished when the search stopped."""
-        beam = self._trace.signature_with(self._limit)
-        signature = result_signature(beam, self._rescorer, rule, self._n_best, self._length)
+        signature = result_signature(self._beam, self._rescorer, rule, self._n_best, self._length)
         return Result(self._chosen(stop) or self._truncated(stop), *certificate, stop, rows, signature)
 
     @cached_property

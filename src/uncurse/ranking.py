@@ -12,7 +12,7 @@ from uncurse.arrays import Floats, Ints
 def best(values: Floats, count: int, order: Callable[[Ints, Ints], Ints]) -> Ints:
     """Columns of the `count` highest values of each row, falling; equal values by rising `order`.
 
-    `order(rows, columns)` gives distinct numbers within a row; it is asked only about the columns that matter.
+    `order(rows, columns)` is asked only about the columns that matter; where the value is -inf it may be anything.
     """
     rows = np.arange(len(values))[:, None]
     if values.shape[1] <= count:

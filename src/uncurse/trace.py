@@ -112,12 +112,19 @@ class Trace:
 
     def hypothesis(self, step: int, rank: int, score: float) -> Hypothesis:
         """The tokens on the way to a rank of a step index, followed back from parent to parent."""
-        ranks = [rank]
-        for later in range(step, 0, -1):
-            ranks.append(self.parents.item(later, ranks[-1]))
-        path = np.arange(step + 1), np.array(ranks[::-1])
-        tokens, log_probs = self.tokens[path].tolist(), self.log_probs[path].tolist()
-        return Hypothesis(tuple(tokens), self.sums.item(step, rank), score, tuple(log_probs))
+        if (step, rank) not in self._paths:
+            ranks = [rank]
+            for later in range(step, 0, -1):
+                ranks.append(self.parents.item(later, ranks[-1]))
+            path = np.arange(step + 1), np.array(ranks[::-1])
+            self._paths[step, rank] = tuple(self.tokens[path].tolist()), tuple(self.log_probs[path].tolist())
+        tokens, log_probs = self._paths[step, rank]
+        return Hypothesis(tokens, self.sums.item(step, rank), score, log_probs)
+
+    @cached_property
+    def _paths(self) -> dict[tuple[int, int], tuple[tuple[int, ...], tuple[float, ...]]]:
+        """Paths that were followed before: different rules often choose the same."""
+        return {}
 
 
 def sums_along(tokens: Ints, parents: Ints, log_probs: Floats) -> Floats:
