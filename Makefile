@@ -29,6 +29,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/engine.py
 	$(BIN)/python benchmarks/judging.py
 	$(BIN)/python benchmarks/decoding.py
+	$(BIN)/python benchmarks/training.py
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
