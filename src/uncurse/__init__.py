@@ -1,5 +1,9 @@
 """Beam search that gets better, not worse, when the beam gets wider."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from uncurse.decoding import Decoding, Sentence, Slots
 from uncurse.exact import ExactResult, exact_search
 from uncurse.judging import judge, judge_all
@@ -13,6 +17,19 @@ from uncurse.stopping import RULES, Evidence, StoppingRule
 from uncurse.trace import Trace
 from uncurse.tracefile import load_traces, save_traces
 from uncurse.version import VERSION as __version__  # noqa: N811
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from uncurse.translator import Translator
+
+
+def load(model: Path | str) -> Translator:
+    """A translator from a folder with a model; this needs the extra `translate`."""
+    from uncurse.loading import load as load_translator  # PyTorch is imported only where it is needed
+
+    return load_translator(model)
+
 
 __all__ = [
     "RULES",
@@ -42,6 +59,7 @@ __all__ = [
     "exact_search",
     "judge",
     "judge_all",
+    "load",
     "load_traces",
     "parameter",
     "parse_limit",

@@ -14,10 +14,9 @@ import numpy as np
 import pytest
 from made_up import translated, write_task
 
-from uncurse import RULES, SCORES, judge, record
+from uncurse import RULES, SCORES, judge, load, record
 from uncurse.cli import main
 from uncurse.decoding import Sentence
-from uncurse.loading import load
 from uncurse.models.directory import LENGTH, load_folder, save_predictor
 from uncurse.records import OutputFile
 from uncurse.training.checkpoint import load_checkpoint
