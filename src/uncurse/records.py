@@ -50,9 +50,18 @@ def _finite(number: float) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def text_lines(translation: Translation) -> str:
-    """The translations alone, one on each line; an empty line where there is none."""
-    return "\n".join(translation.texts or ("",))
+def text_line(translation: Translation) -> str:
+    """The best translation alone; an empty line where there is none."""
+    return translation.texts[0] if translation.texts else ""
+
+
+def n_best_lines(translation: Translation, number: int) -> str:
+    """Every translation with the number of its line, from 0, and its score, as Moses writes n-best lists."""
+    scores = [each.score for each in translation.result.hypotheses] if translation.result else [0.0]
+    return "\n".join(
+        f"{number} ||| {text} ||| {score:.6f}"
+        for text, score in zip(translation.texts or ("",), scores or [0.0], strict=True)
+    )
 
 
 @final

@@ -294,3 +294,17 @@ def test_a_broken_translation_goes_on_to_the_same_bytes(
     main([*call, "--out", str(tmp_path / "broken"), "--resume"])
     assert (tmp_path / "broken").read_bytes() == (tmp_path / "whole").read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["broken", "lines", "whole"]
+
+
+def test_an_n_best_list_names_its_lines(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "lines").write_text("ba ce\n\ndi\n", encoding="utf-8")
+    call = ["translate", str(tmp_path / "lines"), "--model", str(model), "--n-best", "2", "--beam", "3"]
+    main(call)
+    lines = [line.split(" ||| ") for line in capsys.readouterr().out.splitlines()]
+    assert [number for number, _, _ in lines] == ["0", "0", "1", "2", "2"]
+    assert lines[0][1] == translated("ba ce")
+    assert float(lines[0][2]) > float(lines[1][2])
+    assert lines[2][1] == ""
+    main([*call, "--out", str(tmp_path / "out")])
+    written = [line.split(" ||| ") for line in (tmp_path / "out").read_text(encoding="utf-8").splitlines()]
+    assert written == lines

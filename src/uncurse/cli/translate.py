@@ -6,11 +6,14 @@ import sys
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
 from uncurse.cli.counter import Counter
+
+if TYPE_CHECKING:
+    from uncurse.translator import Translation
 
 
 def translate(
@@ -21,7 +24,9 @@ def translate(
     beam: Annotated[int, typer.Option(help="The width of the beam.")] = 10,
     score: Annotated[str, typer.Option(help="How hypotheses are scored; see `uncurse methods`.")] = "bp-norm",
     stop: Annotated[str, typer.Option(help="When the search stops; see `uncurse methods`.")] = "optimal",
-    n_best: Annotated[int, typer.Option(help="How many translations of each line.")] = 1,
+    n_best: Annotated[
+        int, typer.Option(help="How many translations of each line; above 1 as `line ||| text ||| score`.")
+    ] = 1,
     slots: Annotated[
         str, typer.Option(help="occupy or refill: what an ended hypothesis costs the beam.")
     ] = "occupy",
@@ -48,7 +53,7 @@ def translate(
     """Translate text, line by line; each translation is proved as far as the stopping rule goes."""
     from uncurse.decoding import Decoding
     from uncurse.length import parse_limit
-    from uncurse.records import OutputFile, json_line, text_lines
+    from uncurse.records import OutputFile, json_line, n_best_lines, text_line
     from uncurse.translator import WINDOW, Task
 
     if long_lines not in ("error", "truncate"):
@@ -70,13 +75,18 @@ def translate(
 
     if threads:
         torch.set_num_threads(threads)
-    written = json_line if json else text_lines
+
+    def written(translation: Translation, number: int) -> str:
+        if json:
+            return json_line(translation)
+        return text_line(translation) if n_best == 1 else n_best_lines(translation, number)
+
     lines = _lines(files)
     translator = load(model)
     if out is None:
         at_once = 1 if not files and sys.stdin.isatty() else WINDOW
-        for translation in translator.stream(lines, task, at_once):
-            typer.echo(written(translation))
+        for number, translation in enumerate(translator.stream(lines, task, at_once)):
+            typer.echo(written(translation, number))
         return
     means = f"{translator.model.signature} {task} json={json} threads={torch.get_num_threads()}"
     file = OutputFile(out, means, resume)
@@ -84,8 +94,8 @@ def translate(
     with Counter("translated", file.lines_done) as counter:
         while window := list(islice(lines, WINDOW)):
             texts = []
-            for translation in translator.stream(window, task):
-                texts.append(written(translation))
+            for number, translation in enumerate(translator.stream(window, task), start=file.lines_done):
+                texts.append(written(translation, number))
                 counter.advance()
             file.add(window, texts)
     file.finish()
