@@ -76,7 +76,7 @@ def _plot(points: list[tuple[int, float]], letters: str, predicted: float) -> Te
     line = round(predicted / longest * width)
     for row in rows:
         row[line] = "┊"
-    for index, (length, value) in enumerate(points):
+    for index, (length, value) in reversed(list(enumerate(points))):  # where two meet, the first is seen
         down = 0 if high == low else round((high - value) / (high - low) * (height - 1))
         rows[down][round(length / longest * width)] = letters[index % 26]
     label = f"log p {high:.1f} … {low:.1f} (down), length 0 … {longest} (across), ┊ predicted length"
