@@ -71,6 +71,7 @@ class Beam(Generic[S]):
         tickets = np.arange(self._joined, self._joined + len(sentences))
         if not sentences:
             return tickets
+        self._check_not_failed()
         for ticket, sentence in zip(tickets, sentences, strict=True):
             self._check_prefix(int(ticket), sentence)
         state = self._model.start([sentence.source for sentence in sentences])
@@ -81,6 +82,10 @@ class Beam(Generic[S]):
         self._rows = self._rows.joined(rows, len(self.batch))
         self.batch = self.batch.joined(new)
         return tickets
+
+    def _check_not_failed(self) -> None:
+        if self._state is None and len(self.batch):
+            raise ValueError("the search cannot go on: a step has failed")
 
     def _check_prefix(self, ticket: int, sentence: Sentence) -> None:
         for token in sentence.prefix:
@@ -96,9 +101,9 @@ class Beam(Generic[S]):
 
         If the model fails, sentences can still be withdrawn as they were, but not extended.
         """
+        self._check_not_failed()
         if self._state is None:
-            reason = "a step has failed" if len(self.batch) else "there is no sentence to search for"
-            raise ValueError(f"the search cannot go on: {reason}")
+            raise ValueError("there is no sentence to search for")
         before, state, self._state = self.batch, self._state, None
         counts = np.bincount(self._rows.sentence, minlength=len(before))
         self.batch = replace(before, step=before.step + 1, rows_run=before.rows_run + counts)

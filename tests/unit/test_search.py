@@ -64,12 +64,16 @@ def test_a_search_whose_model_failed_gives_what_it_has_and_goes_no_further() -> 
         search.advance()
     with pytest.raises(ValueError, match="a step has failed"):
         search.advance()
+    with pytest.raises(ValueError, match="a step has failed"):
+        search.join([Sentence((3,), limit=6)])
     for ticket, source in zip(tickets, (1, 2), strict=True):
         other = Search(RandomModel(seed=1, vocabulary=6), Decoding.of(3, "log-prob", "exhaustive"))
         (same,) = other.join([Sentence((source,), limit=6)])
         other.advance()
         other.advance()
         assert search.cancel(ticket) == other.cancel(same)
+    search.join([Sentence((3,), limit=6)])  # with the others gone it is as new
+    assert search.advance() == []
 
 
 def test_an_end_in_a_prefix_is_refused() -> None:
