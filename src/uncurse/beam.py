@@ -61,7 +61,8 @@ class Beam(Generic[S]):
         self._ranks = slots.ranks(width)
         self._ledger = Ledger(self._ranks, attention)
         self._joined = 0
-        self._state: S | None = None
+        self._state: S | None = None  # None also while a step is under way, and for good if it fails
+        self._after: S | None = None  # the state after a step, until it is known what proceeds
         none = np.empty(0, dtype=np.int64)
         self.batch = Batch.starting((), none, none)
         self._rows = Rows.starting(self.batch.source, model.begin, attention)
@@ -123,7 +124,7 @@ class Beam(Generic[S]):
         finished, live = self._sorted_out(ranked)
         covered = None if received is None else self._covered(received, ranked, finished)
         self._record(ranked, finished | live, covered)
-        self._state = after
+        self._after = after
 
         sentence, rank = np.nonzero(live)
         parents = ranked.parents[sentence, rank]
@@ -144,6 +145,7 @@ class Beam(Generic[S]):
 
     def proceed(self, step: Extension, leaving: Bools, hopeful: Ints) -> list[Trace]:
         """Go on with the first `hopeful` live prefixes of each sentence, [batch]; return what is leaving."""
+        self._state, self._after = self._after, None
         go_on = np.flatnonzero((step.rows.lane < hopeful[step.rows.sentence]) & ~leaving[step.rows.sentence])
         self._rows = step.rows.take(go_on)
         self._select(step.parents[go_on])

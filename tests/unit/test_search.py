@@ -4,12 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
 
 import numpy as np
 import pytest
 
-from uncurse import Continuations, Decoding, ModelError, Optimality, Search, Sentence, Slots, beam_search, record
+from uncurse import (
+    Continuations,
+    Decoding,
+    ModelError,
+    Optimality,
+    Paths,
+    Rescorer,
+    Search,
+    Sentence,
+    Slots,
+    Source,
+    beam_search,
+    record,
+)
 from uncurse.arrays import Floats, Ints
+from uncurse.stopping import Exhaustive
 from uncurse.testing import RandomModel, TableModel
 from uncurse.testing.models import RandomState, TableState
 
@@ -74,6 +90,30 @@ def test_a_search_whose_model_failed_gives_what_it_has_and_goes_no_further() -> 
         assert search.cancel(ticket) == other.cancel(same)
     search.join([Sentence((3,), limit=6)])  # with the others gone it is as new
     assert search.advance() == []
+
+
+@final
+@dataclass(frozen=True)
+class Fussy(Rescorer):
+    """A score that fails for outputs of two tokens."""
+
+    def score(self, source: Source, paths: Paths) -> Floats:
+        if (paths.length == 2).any():
+            raise ArithmeticError("two")
+        return paths.log_prob
+
+
+def test_a_search_whose_score_failed_goes_no_further() -> None:
+    search = Search(RandomModel(seed=1, vocabulary=3, ending=2.0), Decoding(3, Fussy(), Exhaustive()))
+    (ticket,) = search.join([Sentence((1,), limit=6)])
+    search.advance()
+    with pytest.raises(ArithmeticError):
+        search.advance()
+    with pytest.raises(ValueError, match="a step has failed"):
+        search.advance()
+    with pytest.raises(ArithmeticError):
+        search.cancel(ticket)
+    assert len(search) == 0
 
 
 def test_an_end_in_a_prefix_is_refused() -> None:
