@@ -139,7 +139,8 @@ class Beam(Generic[S]):
             None if received is None else received[parents],
         )
         best_live = np.full(len(self.batch), -np.inf)
-        best_live[sentence[rows.lane == 0]] = rows.log_prob[rows.lane == 0]
+        leading = rows.lane == 0
+        best_live[sentence[leading]] = rows.log_prob[leading]
         sums = ranked.sums[:, : self._ranks]
         return Extension(finished, live, sums, covered, best_live, live_counts, rows, parents)
 

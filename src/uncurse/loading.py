@@ -1,4 +1,4 @@
-"""Loading a translator by name or from a folder."""
+"""Loading a translator from a folder."""
 
 from __future__ import annotations
 

@@ -7,14 +7,14 @@ from types import TracebackType
 from typing import Self, final
 
 from rich.console import Console
-from rich.progress import Progress, ProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 
+@final
 class _Rate(ProgressColumn):
-    def render(self, task: object) -> Text:
-        speed = getattr(task, "speed", None)
-        return Text(f"{speed:.1f} lines/s" if speed else "")
+    def render(self, task: Task) -> Text:
+        return Text(f"{task.speed:.1f} lines/s" if task.speed else "")
 
 
 @final

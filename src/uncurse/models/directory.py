@@ -65,10 +65,7 @@ def load_folder(folder: Path) -> ModelFolder:
     source, target = Subwords(contents[SOURCE]), Subwords(contents[TARGET])
     try:
         network = AttentionalLSTM(LSTMShape(**description["shape"]))
-        tensors = load_tensors(contents[WEIGHTS])
-        with torch.no_grad():
-            for name, parameter in network.named_parameters():
-                parameter.copy_(tensors[name])
+        network.load_weights(load_tensors(contents[WEIGHTS]))
     except (SafetensorError, KeyError, TypeError, RuntimeError) as error:
         raise ValueError(f"{folder / WEIGHTS} does not fit {folder / DESCRIPTION}: {error}") from error
     predictor = load_predictor(folder / LENGTH, fingerprint) if (folder / LENGTH).exists() else None

@@ -154,6 +154,12 @@ class AttentionalLSTM(nn.Module):
         context = torch.bmm(weights, memory.states)
         return torch.tanh(self.combine(torch.cat((context, states), dim=-1))), weights
 
+    def load_weights(self, tensors: dict[str, Tensor]) -> None:
+        """Take weights by name, in whatever precision they are given."""
+        with torch.no_grad():
+            for name, parameter in self.named_parameters():
+                parameter.copy_(tensors[name])
+
     def parameter_count(self) -> int:
         """How many numbers are learnt; shared ones count once."""
         return sum(parameter.numel() for parameter in self.parameters())

@@ -8,7 +8,6 @@ from typing import Final, final
 
 import sentencepiece
 
-UNKNOWN: Final = 0
 BEGIN: Final = 1
 END: Final = 2
 
@@ -65,10 +64,6 @@ class Subwords:
         """The line that pieces spell; a `</s>` at the end is left out."""
         text: str = self._processor.decode([piece for piece in pieces if piece != END])
         return text
-
-    def pieces(self, ids: Sequence[int]) -> list[str]:
-        """The pieces as text, for people."""
-        return [self._processor.id_to_piece(each) for each in ids]
 
 
 def _reason(error: RuntimeError) -> str:

@@ -16,7 +16,7 @@ from typing import Any, final
 
 import torch
 from lightning.fabric import Fabric
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.utils.tensorboard import SummaryWriter
 
@@ -109,7 +109,7 @@ class Trainer:
 
     def export(self) -> Path:
         """The best weights so far as a model folder, with a length predictor fitted to them."""
-        load_weights(self._network, load_checkpoint(self._folder / "best.safetensors").tensors)
+        self._network.load_weights(load_checkpoint(self._folder / "best.safetensors").tensors)
         folder = self._folder / "model"
         save_model(folder, self._network, self._source, self._target, self._train.ratio, torch.float16)
         loaded = load_folder(folder)
@@ -199,7 +199,7 @@ class Trainer:
         checkpoint = load_checkpoint(path)
         if checkpoint.facts["recipe"] != self._facts()["recipe"]:
             raise ValueError(f"{path} was trained by another recipe: use another folder")
-        load_weights(self._network, checkpoint.tensors)
+        self._network.load_weights(checkpoint.tensors)
         restore_adam(self._optimizer, self._names, checkpoint.tensors)
         torch.set_rng_state(checkpoint.tensors["random"])
         self._step, self._tokens = checkpoint.facts["step"], checkpoint.facts["tokens"]
@@ -216,13 +216,6 @@ class Trainer:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-
-
-def load_weights(network: nn.Module, tensors: dict[str, Tensor]) -> None:
-    """Give a network its weights by name."""
-    with torch.no_grad():
-        for name, parameter in network.named_parameters():
-            parameter.copy_(tensors[name])
 
 
 def _fitted(batches: list[list[int]], count: int) -> list[list[int]]:
