@@ -59,8 +59,8 @@ def ties_reversed() -> None:
     """Equal continuations are taken in the wrong order."""
     right = ranking.best
 
-    def best(values: Floats, count: int, order: Callable[[Ints, Ints], Ints]) -> Ints:
-        return right(values, count, lambda rows, columns: -order(rows, columns))
+    def best(values: Floats, count: int, keys: Callable[[Ints, Ints], ranking.Keys]) -> Ints:
+        return right(values, count, lambda rows, columns: tuple(-key for key in keys(rows, columns)))
 
     beam.best = best  # type: ignore[attr-defined]
 

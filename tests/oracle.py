@@ -142,7 +142,7 @@ def textbook_steps(table: Table, sentence: Sentence, decoding: Decoding) -> list
     while live and len(steps) < sentence.limit:
         ranked = sorted(
             ((rank, longer) for rank, path in enumerate(live) for longer in continuations(table, sentence, path)),
-            key=lambda pair: (-pair[1].total, pair[0], pair[1].tokens[-1]),
+            key=lambda pair: (-pair[1].total, pair[0], -pair[1].log_probs[-1], pair[1].tokens[-1]),
         )
         paths = [path for _, path in ranked]
         ends = [path.tokens[-1] == table.end for path in paths]

@@ -14,7 +14,7 @@ from uncurse.coverage import attended, coverage_sums
 from uncurse.decoding import Sentence, Slots
 from uncurse.ledger import Kept, Ledger
 from uncurse.model import Continuations, ModelError, S, StepModel, checked
-from uncurse.ranking import best
+from uncurse.ranking import Keys, best
 from uncurse.rescoring import Rewards
 from uncurse.trace import Trace
 from uncurse.version import VERSION
@@ -222,13 +222,13 @@ class Beam(Generic[S]):
             """Row and column of what the model gave; past the last row only where there is nothing."""
             return np.minimum(first[sentence] + column // k, len(self._rows) - 1), column % k
 
-        def by_parent_then_token(sentence: Ints, column: Ints) -> Ints:
+        def among_equals(sentence: Ints, column: Ints) -> Keys:
+            """Better parents first; sums may be equal by rounding alone, so likelier tokens before others."""
             row, place = cell(sentence, column)
-            order: Ints = row * self._model.vocabulary + given.tokens[row, place]
-            return order
+            return row, -log_probs[row, place], given.tokens[row, place]
 
         grid = self._grid(self._rows.log_prob[:, None] + log_probs, counts)  # [batch, lanes · k or more]
-        column = best(grid, self._ranks + 1, by_parent_then_token)
+        column = best(grid, self._ranks + 1, among_equals)
         row, place = cell(np.arange(len(first))[:, None], column)
         ranked = _Ranked(
             np.take_along_axis(grid, column, axis=1), row, given.tokens[row, place], log_probs[row, place]

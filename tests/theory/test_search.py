@@ -11,6 +11,7 @@ from oracle import Table, continuations, start, textbook_search, textbook_steps
 from strategies import RULE_NAMES, SCORE_NAMES, decodings, model_of, rescorers, sentences, tables
 
 from uncurse import Decoding, Search, Sentence, beam_search, judge, record
+from uncurse.rescoring import LogProb
 from uncurse.stopping import Exhaustive
 
 
@@ -78,6 +79,15 @@ def test_beam_1_equals_greedy_when_the_end_occupies_a_slot(score: str, data: st.
         ways = continuations(table, sentence, path)
         if not ways:
             break
-        path = min(ways, key=lambda way: (-way.total, way.tokens[-1]))
+        path = min(ways, key=lambda way: (-way.log_probs[-1], way.tokens[-1]))
     (result,) = beam_search(model_of(table), [sentence], decoding)
     assert tuple(each.tokens for each in result.hypotheses) == ((path.tokens,) if path.tokens else ())
+
+
+def test_the_likelier_token_is_taken_where_rounding_makes_sums_equal() -> None:
+    table = Table(
+        [[-1e-19, 0.0, 0.0, 0.0], [-0.25, -1.0, -1.0, -1.0]], [[0, 1, 0, 0], [0, 0, 0, 0]], [[0.0] * 4] * 2
+    )
+    sentence = Sentence((1,), limit=2)
+    (result,) = beam_search(model_of(table), [sentence], Decoding(1, LogProb(), Exhaustive()))
+    assert [each.tokens for each in result.hypotheses] == [(0, 1)]
