@@ -7,12 +7,17 @@ from typing import Annotated
 
 import typer
 
+from uncurse.training.precision import Precision
+
 
 def train(
     recipe: Annotated[Path, typer.Argument(help="A TOML recipe; see recipes/.")],
     out: Annotated[Path, typer.Option(help="The folder of the run: checkpoints, log and, at the end, the model.")],
     data: Annotated[Path, typer.Option(help="Where the recipe's text files are.")] = Path(),
     device: Annotated[str, typer.Option(help="cpu, cuda or mps.")] = "cpu",
+    precision: Annotated[
+        Precision, typer.Option(help="bfloat16 is faster where the hardware has it (AVX512-BF16, AMX, GPUs).")
+    ] = Precision.FLOAT32,
     threads: Annotated[int, typer.Option(min=0, help="CPU threads; 0 leaves it to PyTorch.")] = 0,
 ) -> None:
     """Train a translator. A run that was interrupted goes on where it was, to the same weights."""
@@ -23,7 +28,7 @@ def train(
 
     if threads:
         torch.set_num_threads(threads)
-    trainer = Trainer(read_recipe(recipe), data, out, device)
+    trainer = Trainer(read_recipe(recipe), data, out, device, precision)
     trainer.run()
     folder = trainer.export()
     typer.echo(f"the model is in {folder}; try: uncurse translate --model {folder}")

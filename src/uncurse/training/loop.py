@@ -28,6 +28,7 @@ from uncurse.training.checkpoint import Checkpoint, adam_tensors, load_checkpoin
 from uncurse.training.data import Batch, Pairs, ParallelText, read_parallel
 from uncurse.training.length import fit_length
 from uncurse.training.plot import plot_history
+from uncurse.training.precision import Precision
 from uncurse.training.progress import Progress
 from uncurse.training.recipe import Recipe
 
@@ -50,7 +51,14 @@ class DivergedError(ValueError):
 class Trainer:
     """One training run in one folder: `last.safetensors`, `best.safetensors`, subword models and the log."""
 
-    def __init__(self, recipe: Recipe, data: Path, folder: Path, device: str = "cpu") -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        data: Path,
+        folder: Path,
+        device: str = "cpu",
+        precision: Precision = Precision.FLOAT32,
+    ) -> None:
         self._plan = recipe.training
         self._recipe = recipe
         self._folder = folder
@@ -59,7 +67,7 @@ class Trainer:
         self._source, self._target = self._subwords(train)
         self._train = Pairs(train, self._source, self._target, self._plan.max_length)
         self._dev = Pairs(dev, self._source, self._target, self._plan.max_length)
-        self._fabric = Fabric(accelerator=device, devices=1, precision="32-true")
+        self._fabric = Fabric(accelerator=device, devices=1, precision=precision.fabric)
         torch.manual_seed(self._plan.seed)
         shape = LSTMShape(len(self._source), len(self._target), **asdict(recipe.model))
         self._network = AttentionalLSTM(shape)

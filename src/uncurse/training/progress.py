@@ -69,4 +69,4 @@ class Progress:
 
     def say(self, text: str) -> None:
         """A line for the record."""
-        self._console.print(text, highlight=False)
+        self._console.print(text, highlight=False, soft_wrap=True)
