@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from uncurse.translator import Translator
 
 
-def load(model: Path | str) -> Translator:
-    """A translator from a folder with a model; this needs the extra `translate`."""
+def load(model: Path | str | None = None, device: str = "cpu") -> Translator:
+    """A translator from a folder with a model, or the one in the box; this needs the extra `translate`."""
     from uncurse.loading import load as load_translator  # PyTorch is imported only where it is needed
 
-    return load_translator(model)
+    return load_translator(model, device)
 
 
 __all__ = [

@@ -15,11 +15,13 @@ from uncurse.translator import Translation
 
 
 def record_of(translation: Translation) -> dict[str, Any]:
-    """What a JSON line says of a translation; numbers that are infinite become null."""
+    """What a JSON line says of a translation: the best, the search, and the others of an n-best list.
+
+    Numbers that are infinite become null, and so does what an empty line does not have.
+    """
     result = translation.result
-    if result is None:
-        return {"text": "", "hypotheses": [], "certificate": None}
-    best = [
+    hypotheses = () if result is None else result.hypotheses
+    best, *others = [
         {
             "text": text,
             "tokens": list(hypothesis.tokens),
@@ -27,17 +29,17 @@ def record_of(translation: Translation) -> dict[str, Any]:
             "score": _finite(hypothesis.score),
             "length": hypothesis.length,
         }
-        for text, hypothesis in zip(translation.texts, result.hypotheses, strict=True)
-    ]
+        for text, hypothesis in zip(translation.texts, hypotheses, strict=False)
+    ] or [{"text": "", "tokens": [], "log_prob": None, "score": None, "length": 0}]
     return {
-        "text": translation.texts[0] if translation.texts else "",
-        "hypotheses": best,
+        **best,
         "predicted_length": translation.predicted,
-        "certificate": result.optimality.name,
-        "gap": _finite(result.gap),
-        "steps": result.steps,
-        "model_rows": result.rows,
-        "signature": result.signature,
+        "certificate": result.optimality.name if result else None,
+        "gap": _finite(result.gap) if result else None,
+        "steps": result.steps if result else 0,
+        "model_rows": result.rows if result else 0,
+        "signature": result.signature if result else None,
+        "others": others,
     }
 
 

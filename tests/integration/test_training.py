@@ -108,6 +108,17 @@ def test_a_folder_that_is_not_whole_is_refused(model: Path, tmp_path: Path, name
         load_folder(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["weights.safetensors", "source.spm", "length.safetensors"])
+def test_a_changed_byte_is_noticed(model: Path, tmp_path: Path, name: str) -> None:
+    for path in model.iterdir():
+        content = bytearray(path.read_bytes())
+        if path.name == name:
+            content[-5] ^= 1
+        (tmp_path / path.name).write_bytes(content)
+    with pytest.raises(ValueError, match=f"{name}.* is damaged"):
+        load_folder(tmp_path)
+
+
 def test_an_interrupted_run_reaches_the_same_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One run gets a signal at every third batch, another none."""
     write_task(tmp_path, lines=200, epochs=2)
@@ -245,6 +256,8 @@ def test_score_says_what_the_search_says(
         (["translate", "--model", "{missing}"], "is not a folder with a model"),
         (["translate", "--model", "{model}", "--long-lines", "cut"], "write error or truncate"),
         (["translate", "--model", "{model}", "--beam", "0"], "width = 0 is not allowed"),
+        (["translate", "--model", "{model}", "--device", "gpu"], "device 'gpu' cannot be used here"),
+        (["translate", "--model", "{model}", "--device", "meta"], "it is none of cpu, cuda, mps"),
         (["score", "{bad}", "{missing}", "--model", "{model}"], "bad, line 2: not valid UTF-8"),
     ],
 )

@@ -106,13 +106,16 @@ def test_a_record_says_everything_in_one_line() -> None:
     finished, empty = TRANSLATOR.translate(["abc", ""], n_best=2)
     record = json.loads(json_line(finished))
     assert "\n" not in json_line(finished)
-    assert record["text"] == record["hypotheses"][0]["text"] == finished.texts[0]
+    assert [record["text"], *(other["text"] for other in record["others"])] == list(finished.texts)
     assert record["certificate"] in ("GLOBAL", "BEAM")
     assert record["gap"] == 0.0
     assert record["predicted_length"] == 4.5
-    assert record["hypotheses"][0].keys() == {"text", "tokens", "log_prob", "score", "length"}
+    assert record.keys() >= record["others"][0].keys() == {"text", "tokens", "log_prob", "score", "length"}
+    assert record["score"] > record["others"][0]["score"]
     assert record.keys() >= {"steps", "model_rows", "signature"}
-    assert json.loads(json_line(empty)) == {"text": "", "hypotheses": [], "certificate": None}
+    nothing = json.loads(json_line(empty))
+    assert nothing.keys() == record.keys()
+    assert (nothing["text"], nothing["tokens"], nothing["certificate"], nothing["others"]) == ("", [], None, [])
 
 
 def test_an_infinite_gap_is_null() -> None:

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self, final
 
 from rich.console import Console
-from rich.progress import Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
+from rich.progress import Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
 
@@ -19,18 +19,19 @@ class _Rate(ProgressColumn):
 
 @final
 class Counter:
-    """Lines done, and the rate."""
+    """Lines done, the rate and, where the number of lines is known, the time left."""
 
-    def __init__(self, what: str, done: int) -> None:
+    def __init__(self, what: str, done: int, total: int | None, shown: bool = True) -> None:
         console = Console(file=sys.stderr)
         self._bar = Progress(
             TextColumn("{task.description} {task.completed} lines"),
             _Rate(),
-            TimeElapsedColumn(),
+            TimeElapsedColumn() if total is None else TextColumn("time left"),
+            *(() if total is None else (TimeRemainingColumn(),)),
             console=console,
-            disable=not console.is_terminal,
+            disable=not (shown and console.is_terminal),
         )
-        self._task = self._bar.add_task(what, total=None, completed=done)
+        self._task = self._bar.add_task(what, total=total, completed=done)
 
     def __enter__(self) -> Self:
         self._bar.start()

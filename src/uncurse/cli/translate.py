@@ -20,7 +20,7 @@ def translate(
     files: Annotated[
         list[Path] | None, typer.Argument(help="Text, a sentence on each line; standard input if none.")
     ] = None,
-    model: Annotated[Path | None, typer.Option(help="A folder with a model.")] = None,
+    model: Annotated[Path | None, typer.Option(help="A folder with a model; the one in the box if none.")] = None,
     beam: Annotated[int, typer.Option(help="The width of the beam.")] = 10,
     score: Annotated[str, typer.Option(help="How hypotheses are scored; see `uncurse methods`.")] = "bp-norm",
     stop: Annotated[str, typer.Option(help="When the search stops; see `uncurse methods`.")] = "optimal",
@@ -42,6 +42,7 @@ def translate(
     ] = None,
     target_prefix: Annotated[str, typer.Option(help="Begin every translation with these words.")] = "",
     batch_tokens: Annotated[int, typer.Option(min=1, help="Source pieces searched for together.")] = 1500,
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps.")] = "cpu",
     threads: Annotated[int, typer.Option(min=0, help="CPU threads; 0 leaves it to PyTorch.")] = 0,
     long_lines: Annotated[
         str, typer.Option(help="error or truncate: what to do with a line that is too long.")
@@ -82,16 +83,19 @@ def translate(
         return text_line(translation) if n_best == 1 else n_best_lines(translation, number)
 
     lines = _lines(files)
-    translator = load(model)
+    total = sum(1 for _ in _lines(files)) if files and all(path.is_file() for path in files) else None
+    translator = load(model, device)
     if out is None:
         at_once = 1 if not files and sys.stdin.isatty() else WINDOW
-        for number, translation in enumerate(translator.stream(lines, task, at_once)):
-            typer.echo(written(translation, number))
+        with Counter("translated", 0, total, shown=not sys.stdout.isatty()) as counter:
+            for number, translation in enumerate(translator.stream(lines, task, at_once)):
+                typer.echo(written(translation, number))
+                counter.advance()
         return
     means = f"{translator.model.signature} {task} json={json} threads={torch.get_num_threads()}"
     file = OutputFile(out, means, resume)
     file.skip_done(lines)
-    with Counter("translated", file.lines_done) as counter:
+    with Counter("translated", file.lines_done, total) as counter:
         while window := list(islice(lines, WINDOW)):
             texts = []
             for number, translation in enumerate(translator.stream(window, task), start=file.lines_done):

@@ -10,6 +10,7 @@ from typing import Any, Final, final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as save_arrays
 from safetensors.torch import load as load_tensors
@@ -17,6 +18,7 @@ from safetensors.torch import save as save_tensors
 
 from uncurse.files import write_whole
 from uncurse.length import MLPLength
+from uncurse.models.devices import device_of
 from uncurse.models.lstm import AttentionalLSTM, LSTMShape
 from uncurse.models.lstm_steps import LSTMStepModel
 from uncurse.text.subwords import Subwords
@@ -48,20 +50,26 @@ def save_model(
     """Write a model; the description comes last, so that a folder without it is known to be incomplete."""
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {name: value.detach().to(dtype).contiguous() for name, value in network.named_parameters()}
-    write_whole(folder / WEIGHTS, save_tensors(tensors))
-    write_whole(folder / SOURCE, source.model)
-    write_whole(folder / TARGET, target.model)
-    description = {"format": FORMAT, "family": "lstm", "ratio": ratio, "shape": asdict(network.shape)}
+    contents = {WEIGHTS: save_tensors(tensors), SOURCE: source.model, TARGET: target.model}
+    for name, content in contents.items():
+        write_whole(folder / name, content)
+    checksums = {name: sha256(content).hexdigest() for name, content in contents.items()}
+    shape = asdict(network.shape)
+    description = {"format": FORMAT, "family": "lstm", "ratio": ratio, "shape": shape, "sha256": checksums}
     write_whole(folder / DESCRIPTION, (json.dumps(description, indent=2) + "\n").encode())
 
 
-def load_folder(folder: Path) -> ModelFolder:
-    """Read a model."""
+def load_folder(folder: Path, device: str = "cpu") -> ModelFolder:
+    """Read a model; a file that is not the one that was saved is an error."""
     if not folder.is_dir():
         raise ValueError(f"{folder} is not a folder with a model")
     description = _description(folder)
     contents = {name: _content(folder / name) for name in (WEIGHTS, SOURCE, TARGET)}
-    fingerprint = sha256(b"".join(sha256(content).digest() for content in contents.values())).hexdigest()[:16]
+    checksums = {name: sha256(content).hexdigest() for name, content in contents.items()}
+    for name, checksum in checksums.items():
+        if description.get("sha256", {}).get(name) != checksum:
+            raise ValueError(f"{folder / name} is damaged: its checksum is not that of {folder / DESCRIPTION}")
+    fingerprint = sha256("".join(checksums.values()).encode()).hexdigest()[:16]
     source, target = Subwords(contents[SOURCE]), Subwords(contents[TARGET])
     try:
         network = AttentionalLSTM(LSTMShape(**description["shape"]))
@@ -69,7 +77,7 @@ def load_folder(folder: Path) -> ModelFolder:
     except (SafetensorError, KeyError, TypeError, RuntimeError) as error:
         raise ValueError(f"{folder / WEIGHTS} does not fit {folder / DESCRIPTION}: {error}") from error
     predictor = load_predictor(folder / LENGTH, fingerprint) if (folder / LENGTH).exists() else None
-    model = LSTMStepModel(network, f"lstm-{fingerprint}")
+    model = LSTMStepModel(network.to(device_of(device)), f"lstm-{fingerprint}")
     return ModelFolder(model, source, target, float(description["ratio"]), predictor, fingerprint)
 
 
@@ -78,7 +86,7 @@ def save_predictor(path: Path, predictor: MLPLength, fingerprint: str) -> None:
     arrays = {
         name: np.asarray(value, dtype=np.float32) for name, value in vars(predictor).items() if name != "levels"
     }
-    facts = {"levels": json.dumps(predictor.levels), "model": fingerprint}
+    facts = {"levels": json.dumps(predictor.levels), "model": fingerprint, "sha256": _checksum(arrays)}
     write_whole(path, save_arrays(arrays, metadata=facts))
 
 
@@ -87,14 +95,23 @@ def load_predictor(path: Path, fingerprint: str) -> MLPLength:
     try:
         with safe_open(path, framework="np") as file:
             facts = file.metadata() or {}
-            arrays = {name: file.get_tensor(name).astype(np.float64) for name in file.keys()}  # noqa: SIM118
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        if _checksum(arrays) != facts["sha256"]:
+            raise ValueError("it is damaged")
         levels = tuple(json.loads(facts["levels"]))
-        predictor = MLPLength(levels, **arrays)
+        predictor = MLPLength(levels, **{name: array.astype(np.float64) for name, array in arrays.items()})
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path} is not a length predictor: {error}") from error
     if facts["model"] != fingerprint:
         raise ValueError(f"{path} was fitted to model {facts['model']}, and this is {fingerprint}")
     return predictor
+
+
+def _checksum(arrays: dict[str, NDArray[np.float32]]) -> str:
+    digest = sha256()
+    for name in sorted(arrays):
+        digest.update(f"{name} {arrays[name].shape} ".encode() + arrays[name].tobytes())
+    return digest.hexdigest()
 
 
 def _description(folder: Path) -> dict[str, Any]:

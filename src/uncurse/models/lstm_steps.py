@@ -28,7 +28,7 @@ class LSTMState:
 
     def select(self, rows: Ints) -> Self:
         """The given rows; sentences without any are let go."""
-        chosen = torch.from_numpy(np.asarray(rows))
+        chosen = torch.from_numpy(np.asarray(rows)).to(self.sentence.device)
         staying, sentence = torch.unique_consecutive(self.sentence[chosen], return_inverse=True)
         memory = self.memory
         if len(staying) < len(memory.states):
@@ -70,37 +70,40 @@ class LSTMStepModel:
 
     def __init__(self, network: AttentionalLSTM, signature: str) -> None:
         self._network = network.eval()
+        self._device = network.output.bias.device
         self.signature = signature
         self.vocabulary = network.shape.target_vocabulary
 
     @torch.inference_mode()
     def start(self, sources: Sequence[Sequence[int]]) -> LSTMState:
         """Encode sources."""
-        memory, carry = self._network.encode(*padded(sources))
-        return LSTMState(memory, carry, torch.arange(len(sources)))
+        memory, carry = self._encode(sources)
+        return LSTMState(memory, carry, torch.arange(len(sources), device=self._device))
 
     @torch.inference_mode()
     def step(self, state: LSTMState, tokens: Ints, k: int, attention: bool) -> tuple[Continuations, LSTMState]:
         """Feed each row its token; the k best next tokens, without a log-softmax of the whole vocabulary."""
         network = self._network
-        embedded = network.embed_target(torch.from_numpy(np.asarray(tokens)))
+        embedded = network.embed_target(torch.from_numpy(np.asarray(tokens)).to(self._device))
         states, carry = network.advance(state.carry, embedded)
         attended, weights = self._attend(state, states)
         logits = network.logits(attended)  # [rows, vocabulary]
         values, ids = logits.topk(min(k, self.vocabulary), dim=1)
         log_probs = values - logits.logsumexp(dim=1, keepdim=True)
-        given = Continuations(
-            ids.numpy(), log_probs.double().numpy(), weights.double().numpy() if attention else None
-        )
+        given = Continuations(ids.cpu().numpy(), _doubles(log_probs), _doubles(weights) if attention else None)
         return given, LSTMState(state.memory, carry._replace(feed=attended), state.sentence)
 
     @torch.inference_mode()
     def features(self, sources: Sequence[Sequence[int]]) -> Floats:
         """The mean of the encoder's states over the pieces of each source, [sources, hidden]."""
-        memory, _ = self._network.encode(*padded(sources))
-        inside = (~memory.padding).double()[:, :, None]
-        mean: Floats = ((memory.states.double() * inside).sum(dim=1) / inside.sum(dim=1)).numpy()
+        memory, _ = self._encode(sources)
+        inside = _doubles(~memory.padding)[:, :, None]
+        mean: Floats = (_doubles(memory.states) * inside).sum(axis=1) / inside.sum(axis=1)
         return mean
+
+    def _encode(self, sources: Sequence[Sequence[int]]) -> tuple[Memory, Carry]:
+        ids, lengths = padded(sources)
+        return self._network.encode(ids.to(self._device), lengths)
 
     def _attend(self, state: LSTMState, states: Tensor) -> tuple[Tensor, Tensor]:
         """Attention of ragged beams: rows are laid out by sentence, so that one product serves them all."""
@@ -109,11 +112,16 @@ class LSTMStepModel:
         if len(states) == len(counts) * lanes:
             attended, weights = self._network.attend(state.memory, states.view(len(counts), lanes, -1))
             return attended.flatten(0, 1), weights.flatten(0, 1)
-        lane = torch.arange(len(states)) - (counts.cumsum(0) - counts)[state.sentence]
+        lane = torch.arange(len(states), device=states.device) - (counts.cumsum(0) - counts)[state.sentence]
         laid_out = states.new_zeros(len(counts), lanes, states.shape[1])
         laid_out[state.sentence, lane] = states
         attended, weights = self._network.attend(state.memory, laid_out)
         return attended[state.sentence, lane], weights[state.sentence, lane]
+
+
+def _doubles(values: Tensor) -> Floats:
+    doubles: Floats = values.cpu().double().numpy()
+    return doubles
 
 
 def padded(sources: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:

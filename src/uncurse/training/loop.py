@@ -21,6 +21,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.tensorboard import SummaryWriter
 
 from uncurse.files import write_whole
+from uncurse.models.devices import device_of
 from uncurse.models.directory import LENGTH, load_folder, save_model, save_predictor
 from uncurse.models.lstm import AttentionalLSTM, LSTMShape
 from uncurse.text.subwords import Subwords
@@ -67,7 +68,9 @@ class Trainer:
         self._source, self._target = self._subwords(train)
         self._train = Pairs(train, self._source, self._target, self._plan.max_length)
         self._dev = Pairs(dev, self._source, self._target, self._plan.max_length)
-        self._fabric = Fabric(accelerator=device, devices=1, precision=precision.fabric)
+        place = device_of(device)
+        devices = [place.index] if place.index else 1
+        self._fabric = Fabric(accelerator=place.type, devices=devices, precision=precision.fabric)
         torch.manual_seed(self._plan.seed)
         shape = LSTMShape(len(self._source), len(self._target), **asdict(recipe.model))
         self._network = AttentionalLSTM(shape)
