@@ -1,78 +1,137 @@
 """Every score at several widths on a test set: `python benchmarks/quality.py MODEL SOURCE REFERENCE… [options]`.
 
-One exhaustive search per width is recorded and judged by every rule. Stopping is `first-finished` for the raw
-score, `beam-full` for length-norm and GNMT, `optimal` for the rest, and `optimal` for length-norm too.
+One exhaustive search per width is recorded, kept in the folder of --traces, and judged by every score. Stopping is
+`first-finished` for the raw score, `beam-full` for length-norm and GNMT, `optimal` for the rest, and for the raw
+score and length-norm too. The last table compares the first and the last width by a paired bootstrap.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 import time
+from collections.abc import Sequence
+from hashlib import sha256
 from pathlib import Path
 from statistics import fmean
 
 from rich.console import Console
 from rich.table import Table
 
-from uncurse import RULES, SCORES, judge_all, record
+from uncurse import RULES, SCORES, Result, Trace, judge_all, load_traces, record, save_traces
+from uncurse.decoding import Sentence
+from uncurse.evaluation.bootstrap import bleu_statistics, paired_bootstrap
 from uncurse.evaluation.quality import quality
 from uncurse.length import parse_limit
 from uncurse.loading import load
 from uncurse.training.data import read_lines
-from uncurse.translator import Task
+from uncurse.translator import Task, Translator
 
 WAYS = (
     ("log-prob", "first-finished"),
+    ("log-prob", "optimal"),
     ("length-norm", "beam-full"),
     ("length-norm", "optimal"),
-    ("gnmt:alpha=0.2,beta=0.2", "beam-full"),
+    ("gnmt:alpha=0.6,beta=0.2", "beam-full"),
+    ("word-reward:reward=0.5", "optimal"),
     ("bounded-word-reward:reward=0.5", "optimal"),
     ("adaptive-reward", "optimal"),
     ("bp-norm", "optimal"),
 )
+ROWS = 640  # of the model at once
+
+
+def recorded(translator: Translator, sentences: Sequence[Sentence], width: int, folder: Path) -> list[Trace]:
+    """One trace for each sentence, from the folder if they were recorded before."""
+    known = sha256(f"{translator.model.signature} {width} {sentences}".encode()).hexdigest()[:16]
+    path = folder / f"{width}-{known}.npz"
+    if path.exists():
+        return load_traces(path)
+    order = sorted(range(len(sentences)), key=lambda index: len(sentences[index].source))
+    start = time.perf_counter()
+    found = record(translator.model, [sentences[index] for index in order], width, batch=max(1, ROWS // width))
+    print(f"width {width}: {time.perf_counter() - start:.0f} s", file=sys.stderr)
+    traces = [found[place] for place in sorted(range(len(order)), key=lambda place: order[place])]
+    folder.mkdir(parents=True, exist_ok=True)
+    save_traces(path, traces)
+    return traces
+
+
+def text_of(translator: Translator, result: Result) -> str:
+    """The best translation."""
+    return translator.text(result.hypotheses[0].tokens) if result.hypotheses else ""
 
 
 def main() -> None:
-    """Print the table."""
+    """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", type=Path)
     parser.add_argument("source", type=Path)
     parser.add_argument("references", type=Path, nargs="+")
     parser.add_argument("--widths", default="1,5,10")
     parser.add_argument("--lines", type=int, default=None, help="only the first so many")
-    parser.add_argument("--max-length", default=None)
+    parser.add_argument("--limits", default="q0.95", help="one or more; the first must be the longest")
+    parser.add_argument("--traces", type=Path, default=Path("runs/traces"))
     options = parser.parse_args()
     translator = load(options.model)
     lines = read_lines(options.source)[: options.lines]
     references = [read_lines(path)[: options.lines] for path in options.references]
-    task = Task(limit=None if options.max_length is None else parse_limit(options.max_length))
-    sentences = [translator.sentence(line, task) for line in lines]
-    order = sorted(range(len(lines)), key=lambda index: len(sentences[index].source))
+    limits = options.limits.split(",")
+    sentences = {
+        limit: [translator.sentence(line, Task(limit=parse_limit(limit))) for line in lines] for limit in limits
+    }
+    longest = sentences[limits[0]]
     ways = [(SCORES.parse(score), RULES.parse(rule)) for score, rule in WAYS]
     table = Table(title=f"{len(lines)} lines of {options.source.name}, {len(references)} references")
-    for column in ("beam", "score", "stop", "BLEU", "BP", "ratio", "empty", "repeating", "steps"):
+    for column in (
+        "beam",
+        "limit",
+        "score",
+        "stop",
+        "BLEU",
+        "BP",
+        "ratio",
+        "empty",
+        "repeating",
+        "steps",
+        "proved",
+    ):
+        table.add_column(column, justify="left" if column in ("limit", "score", "stop") else "right")
+    outputs: dict[tuple[int, str, int], list[str]] = {}
+    widths = [int(width) for width in options.widths.split(",")]
+    for width in widths:
+        traces = recorded(translator, longest, width, options.traces)
+        for limit in limits:
+            verdicts = [
+                judge_all(trace, ways, length=sentence.predicted, limit=sentence.limit)
+                for trace, sentence in zip(traces, sentences[limit], strict=True)
+            ]
+            for way, (score, rule) in enumerate(WAYS):
+                results = [verdict[way] for verdict in verdicts]
+                texts = outputs[width, limit, way] = [text_of(translator, result) for result in results]
+                found = quality(texts, references, lowercase=True)
+                table.caption = found.signature
+                table.add_row(
+                    str(width), limit, score, rule, f"{found.bleu:.2f}", f"{found.brevity_penalty:.3f}",
+                    f"{found.ratio:.3f}", f"{found.empty:.1%}", f"{found.repeating:.1%}",
+                    f"{fmean(each.steps for each in results):.1f}",
+                    f"{fmean(each.optimality.proved for each in results):.0%}",
+                )  # fmt: skip
+            table.add_section()
+    console = Console(width=140)
+    console.print(table)
+    table = Table(title=f"From beam {widths[0]} to {widths[-1]}, limit {limits[0]}")
+    for column in ("score", "stop", "BLEU", "95 % interval", "p"):
         table.add_column(column, justify="left" if column in ("score", "stop") else "right")
-    signature = ""
-    for width in map(int, options.widths.split(",")):
-        start = time.perf_counter()
-        recorded = record(translator.model, [sentences[index] for index in order], width)
-        traces = dict(zip(order, recorded, strict=True))
-        seconds = time.perf_counter() - start
-        verdicts = [
-            judge_all(traces[index], ways, length=sentences[index].predicted) for index in range(len(lines))
-        ]
-        for way, (score, rule) in enumerate(WAYS):
-            results = [verdict[way] for verdict in verdicts]
-            outputs = [translator.text(each.hypotheses[0].tokens) if each.hypotheses else "" for each in results]
-            found = quality(outputs, references, lowercase=True)
-            signature = found.signature
-            table.add_row(
-                str(width), score, rule, f"{found.bleu:.2f}", f"{found.brevity_penalty:.3f}", f"{found.ratio:.3f}",
-                f"{found.empty:.1%}", f"{found.repeating:.1%}", f"{fmean(each.steps for each in results):.1f}",
-            )  # fmt: skip
-        table.add_section()
-        table.caption = f"the last width took {seconds:.0f} s to record · {signature}"
-    Console(width=120).print(table)
+    for way, (score, rule) in enumerate(WAYS):
+        before, after = (
+            bleu_statistics(outputs[width, limits[0], way], references, lowercase=True)
+            for width in (widths[0], widths[-1])
+        )
+        difference = paired_bootstrap(before, after)
+        interval = f"{difference.low:+.2f} to {difference.high:+.2f}"
+        table.add_row(score, rule, f"{difference.bleu:+.2f}", interval, f"{difference.p:.3f}")
+    console.print(table)
 
 
 if __name__ == "__main__":
