@@ -12,6 +12,7 @@ import typer
 from uncurse.cli.explain import explain
 from uncurse.cli.fit_length import fit_length
 from uncurse.cli.methods import methods
+from uncurse.cli.models import models_app
 from uncurse.cli.score import score
 from uncurse.cli.train import train
 from uncurse.cli.translate import translate
@@ -29,6 +30,7 @@ app.command()(explain)
 app.command()(score)
 app.command()(train)
 app.command()(fit_length)
+app.add_typer(models_app, name="models")
 
 
 def _version(asked: bool) -> None:
