@@ -19,7 +19,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from uncurse import Continuations, Decoding, Sentence, beam_search
+from uncurse import Continuations, Decoding, Sentence, StepModel, beam_search
 from uncurse.arrays import Ints
 from uncurse.models.directory import load_folder
 from uncurse.models.lstm import AttentionalLSTM, LSTMShape
@@ -59,7 +59,7 @@ class TimedState:
 class TimedModel:
     """A model whose work is timed."""
 
-    def __init__(self, inner: LSTMStepModel) -> None:
+    def __init__(self, inner: StepModel[LSTMState]) -> None:
         self.inner = inner
         self.signature, self.vocabulary, self.attends = inner.signature, inner.vocabulary, inner.attends
         self.begin, self.end = inner.begin, inner.end
@@ -79,7 +79,7 @@ class TimedModel:
 def main() -> None:
     """Print the table."""
     if len(sys.argv) > 1:
-        inner = load_folder(Path(sys.argv[1])).model
+        inner: StepModel[LSTMState] = load_folder(Path(sys.argv[1])).model
     else:
         torch.manual_seed(1)
         inner = LSTMStepModel(AttentionalLSTM(LSTMShape(8000, 8000, 256, 384, 0.0, False, True)), "untrained")

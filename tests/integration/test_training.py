@@ -17,7 +17,9 @@ from made_up import translated, write_task
 from uncurse import RULES, SCORES, judge, load, record
 from uncurse.cli import main
 from uncurse.decoding import Sentence
-from uncurse.models.directory import LENGTH, load_folder, save_predictor
+from uncurse.length import MLPLength
+from uncurse.models.directory import load_folder
+from uncurse.models.predictors import LENGTH, save_predictor
 from uncurse.records import OutputFile
 from uncurse.training.checkpoint import load_checkpoint
 from uncurse.training.data import Batch, Pairs, read_lines
@@ -68,8 +70,7 @@ def test_the_predicted_ratio_is_target_over_source(task: Path, model: Path) -> N
     true = np.array([len(target) + 1 for target in targets])
     predicted = folder.predictor.predict(lengths, folder.model.features(sources))
     assert np.abs(predicted - true).mean() < 1.0
-    assert folder.ratio == pytest.approx(true.sum() / lengths.sum(), rel=0.1)
-    assert folder.ratio > 1.8
+    assert predicted.sum() / lengths.sum() > 1.8
 
 
 def test_every_rule_decodes_it(task: Path, model: Path) -> None:
@@ -88,7 +89,7 @@ def test_every_rule_decodes_it(task: Path, model: Path) -> None:
 
 def test_a_predictor_of_another_model_is_refused(model: Path, tmp_path: Path) -> None:
     folder = load_folder(model)
-    assert folder.predictor is not None
+    assert isinstance(folder.predictor, MLPLength)
     for name in ("model.json", "weights.safetensors", "source.spm", "target.spm"):
         (tmp_path / name).write_bytes((model / name).read_bytes())
     save_predictor(tmp_path / LENGTH, folder.predictor, "0123456789abcdef")
@@ -120,7 +121,7 @@ def test_a_changed_byte_is_noticed(model: Path, tmp_path: Path, name: str) -> No
 
 
 def test_an_interrupted_run_reaches_the_same_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One run gets a signal at every third batch, another none."""
+    """One run gets a signal at every third batch until it has been broken four times, another none."""
     write_task(tmp_path, lines=200, epochs=2)
     recipe = read_recipe(tmp_path / "recipe.toml")
     recipe = dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, dropout=0.3))
@@ -136,6 +137,7 @@ def test_an_interrupted_run_reaches_the_same_weights(tmp_path: Path, monkeypatch
     for _ in range(4):
         with pytest.raises(KeyboardInterrupt):
             Trainer(recipe, tmp_path, tmp_path / "broken").run()
+    monkeypatch.undo()
     Trainer(recipe, tmp_path, tmp_path / "broken").run()
     whole, broken = (load_checkpoint(tmp_path / name / "last.safetensors") for name in ("whole", "broken"))
     assert whole.facts["step"] == broken.facts["step"] == 14

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,7 +17,7 @@ from uncurse.stopping import RULES
 
 def explain(
     sentence: Annotated[str, typer.Argument(help="The sentence to translate.")],
-    model: Annotated[Path | None, typer.Option(help="A folder with a model; the one in the box if none.")] = None,
+    model: Annotated[str | None, typer.Option(help="A name from `uncurse models`, or a folder.")] = None,
     beam: Annotated[int, typer.Option(min=1, help="The width of the beam.")] = 20,
     max_length: Annotated[str | None, typer.Option(help="The most tokens, as for `uncurse translate`.")] = None,
     reward: Annotated[float, typer.Option(help="r of the scores that need one.")] = 1.0,

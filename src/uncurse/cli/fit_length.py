@@ -12,34 +12,42 @@ from rich.table import Table
 
 
 def fit_length(
-    model: Annotated[Path, typer.Option(help="The folder of the model; the predictor goes into it.")],
-    source: Annotated[Path, typer.Option(help="Source text.")],
-    target: Annotated[Path, typer.Option(help="Its translation, line by line.")],
+    model: Annotated[str, typer.Option(help="A name or a folder; the predictor goes into the folder.")],
+    source: Annotated[list[Path], typer.Option(help="Source text; may be given several times.")],
+    target: Annotated[list[Path], typer.Option(help="Its translation, line by line; as many times.")],
     test_source: Annotated[Path, typer.Option(help="Source text to report on.")],
     test_target: Annotated[Path, typer.Option(help="Its translation.")],
+    pairs: Annotated[int, typer.Option(min=10, help="How many pairs of each text are enough.")] = 60_000,
     threads: Annotated[int, typer.Option(min=0, help="CPU threads; 0 leaves it to PyTorch.")] = 0,
 ) -> None:
     """Fit a length predictor to a model and report how far off it is."""
     import torch
 
-    from uncurse.models.directory import LENGTH, load_folder, save_predictor
+    from uncurse.loading import folder_for, open_model
+    from uncurse.models.predictors import LENGTH, save_predictor
     from uncurse.training.data import Pairs, read_parallel
+    from uncurse.training.length import Lengths, joined, report
     from uncurse.training.length import fit_length as fit
-    from uncurse.training.length import report
     from uncurse.training.recipe import Corpus
     from uncurse.translator import LONGEST
 
     if threads:
         torch.set_num_threads(threads)
-    folder = load_folder(model)
-    train, test = (
-        Pairs(
-            read_parallel([Corpus(str(one), (str(two),))], Path()), folder.source, folder.target, LONGEST
-        ).lengths(folder.model)
-        for one, two in ((source, target), (test_source, test_target))
-    )
+    folder = folder_for(model)
+    if folder is None:
+        raise ValueError(f"{model} has no folder here to put a predictor into: download it first")
+    opened = open_model(folder)
+
+    def lengths(one: Path, two: Path) -> Lengths:
+        text = read_parallel([Corpus(str(one), (str(two),))], Path())
+        return Pairs(text, opened.source, opened.target, LONGEST).lengths(opened.model, pairs)
+
+    if len(source) != len(target):
+        raise ValueError(f"{len(source)} texts and {len(target)} translations do not go together")
+    train = joined([lengths(one, two) for one, two in zip(source, target, strict=True)])
+    test = lengths(test_source, test_target)
     predictor = fit(train)
-    save_predictor(model / LENGTH, predictor, folder.fingerprint)
+    save_predictor(folder / LENGTH, predictor, opened.fingerprint)
     found = report(predictor, train, test)
     table = Table(
         box=box.SIMPLE_HEAD, title=f"{found.pairs} test pairs of {found.mean_length:.1f} tokens on average"

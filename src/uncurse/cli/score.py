@@ -13,7 +13,7 @@ import typer
 def score(
     source: Annotated[Path, typer.Argument(help="Source text.")],
     target: Annotated[Path, typer.Argument(help="Translations of it, line by line.")],
-    model: Annotated[Path | None, typer.Option(help="A folder with a model; the one in the box if none.")] = None,
+    model: Annotated[str | None, typer.Option(help="A name from `uncurse models`, or a folder.")] = None,
     beam: Annotated[int, typer.Option(min=1, help="Adaptive rewards are those of a search of this width.")] = 10,
     reward: Annotated[float, typer.Option(help="r of the scores that need one.")] = 1.0,
     ratio: Annotated[float | None, typer.Option(help="Expect so many target tokens per source piece.")] = None,

@@ -20,7 +20,7 @@ def translate(
     files: Annotated[
         list[Path] | None, typer.Argument(help="Text, a sentence on each line; standard input if none.")
     ] = None,
-    model: Annotated[Path | None, typer.Option(help="A folder with a model; the one in the box if none.")] = None,
+    model: Annotated[str | None, typer.Option(help="A name from `uncurse models`, or a folder.")] = None,
     beam: Annotated[int, typer.Option(help="The width of the beam.")] = 10,
     score: Annotated[str, typer.Option(help="How hypotheses are scored; see `uncurse methods`.")] = "bp-norm",
     stop: Annotated[str, typer.Option(help="When the search stops; see `uncurse methods`.")] = "optimal",
@@ -43,6 +43,11 @@ def translate(
     target_prefix: Annotated[str, typer.Option(help="Begin every translation with these words.")] = "",
     batch_tokens: Annotated[int, typer.Option(min=1, help="Source pieces searched for together.")] = 1500,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps.")] = "cpu",
+    dtype: Annotated[
+        str, typer.Option(help="float32, int8, bfloat16 or float16: what a Transformer computes in.")
+    ] = "float32",
+    source_lang: Annotated[str | None, typer.Option(help="For models of many languages.")] = None,
+    target_lang: Annotated[str | None, typer.Option(help="For models of many languages.")] = None,
     threads: Annotated[int, typer.Option(min=0, help="CPU threads; 0 leaves it to PyTorch.")] = 0,
     long_lines: Annotated[
         str, typer.Option(help="error or truncate: what to do with a line that is too long.")
@@ -84,7 +89,7 @@ def translate(
 
     lines = _lines(files)
     total = sum(1 for _ in _lines(files)) if files and all(path.is_file() for path in files) else None
-    translator = load(model, device)
+    translator = load(model, device, dtype, source_lang, target_lang)
     if out is None:
         at_once = 1 if not files and sys.stdin.isatty() else WINDOW
         with Counter("translated", 0, total, shown=not sys.stdout.isatty()) as counter:

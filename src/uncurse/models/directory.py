@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, Final
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save as save_arrays
+from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
 from uncurse.files import write_whole
-from uncurse.length import MLPLength
 from uncurse.models.devices import device_of
 from uncurse.models.lstm import AttentionalLSTM, LSTMShape
 from uncurse.models.lstm_steps import LSTMStepModel
+from uncurse.models.opened import OpenModel
+from uncurse.models.predictors import find_predictor
 from uncurse.text.subwords import Subwords
 
 FORMAT: Final = "uncurse model 1"
@@ -28,20 +26,6 @@ DESCRIPTION: Final = "model.json"
 WEIGHTS: Final = "weights.safetensors"
 SOURCE: Final = "source.spm"
 TARGET: Final = "target.spm"
-LENGTH: Final = "length.safetensors"
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class ModelFolder:
-    """What a folder holds, ready to translate."""
-
-    model: LSTMStepModel
-    source: Subwords
-    target: Subwords
-    ratio: float  # target tokens per source piece in the training text
-    predictor: MLPLength | None
-    fingerprint: str
 
 
 def save_model(
@@ -59,7 +43,7 @@ def save_model(
     write_whole(folder / DESCRIPTION, (json.dumps(description, indent=2) + "\n").encode())
 
 
-def load_folder(folder: Path, device: str = "cpu") -> ModelFolder:
+def load_folder(folder: Path, device: str = "cpu") -> OpenModel:
     """Read a model; a file that is not the one that was saved is an error."""
     if not folder.is_dir():
         raise ValueError(f"{folder} is not a folder with a model")
@@ -76,42 +60,8 @@ def load_folder(folder: Path, device: str = "cpu") -> ModelFolder:
         network.load_weights(load_tensors(contents[WEIGHTS]))
     except (SafetensorError, KeyError, TypeError, RuntimeError) as error:
         raise ValueError(f"{folder / WEIGHTS} does not fit {folder / DESCRIPTION}: {error}") from error
-    predictor = load_predictor(folder / LENGTH, fingerprint) if (folder / LENGTH).exists() else None
     model = LSTMStepModel(network.to(device_of(device)), f"lstm-{fingerprint}")
-    return ModelFolder(model, source, target, float(description["ratio"]), predictor, fingerprint)
-
-
-def save_predictor(path: Path, predictor: MLPLength, fingerprint: str) -> None:
-    """Write a length predictor with the fingerprint of the model it was fitted to."""
-    arrays = {
-        name: np.asarray(value, dtype=np.float32) for name, value in vars(predictor).items() if name != "levels"
-    }
-    facts = {"levels": json.dumps(predictor.levels), "model": fingerprint, "sha256": _checksum(arrays)}
-    write_whole(path, save_arrays(arrays, metadata=facts))
-
-
-def load_predictor(path: Path, fingerprint: str) -> MLPLength:
-    """Read a length predictor, which must have been fitted to the model at hand."""
-    try:
-        with safe_open(path, framework="np") as file:
-            facts = file.metadata() or {}
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        if _checksum(arrays) != facts["sha256"]:
-            raise ValueError("it is damaged")
-        levels = tuple(json.loads(facts["levels"]))
-        predictor = MLPLength(levels, **{name: array.astype(np.float64) for name, array in arrays.items()})
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path} is not a length predictor: {error}") from error
-    if facts["model"] != fingerprint:
-        raise ValueError(f"{path} was fitted to model {facts['model']}, and this is {fingerprint}")
-    return predictor
-
-
-def _checksum(arrays: dict[str, NDArray[np.float32]]) -> str:
-    digest = sha256()
-    for name in sorted(arrays):
-        digest.update(f"{name} {arrays[name].shape} ".encode() + arrays[name].tobytes())
-    return digest.hexdigest()
+    return OpenModel(model, source, target, fingerprint, find_predictor(folder, fingerprint))
 
 
 def _description(folder: Path) -> dict[str, Any]:

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from uncurse.models.lstm_steps import LSTMStepModel
-from uncurse.text.subwords import BEGIN, END, Subwords
+from uncurse.text.subwords import BEGIN, END
 from uncurse.training.length import Lengths
 from uncurse.training.recipe import Corpus, TrainingPlan
+from uncurse.translator import Encoding, Pieces
 
 POOL = 100  # batches that are sorted by length together
-FITTED_PAIRS = 60_000  # more do not make a length predictor better
 
 
 @final
@@ -80,7 +79,7 @@ class Batch(NamedTuple):
 class Pairs:
     """Sentence pairs as pieces; a source with several targets makes a pair with each."""
 
-    def __init__(self, text: ParallelText, source: Subwords, target: Subwords, max_length: int) -> None:
+    def __init__(self, text: ParallelText, source: Pieces, target: Pieces, max_length: int) -> None:
         self._sources = [np.array(pieces, dtype=np.int32) for pieces in source.encode(text.sources)]
         flat = [line for targets in text.targets for line in targets]
         self._targets = [np.array(pieces, dtype=np.int32) for pieces in target.encode(flat)]
@@ -106,7 +105,7 @@ class Pairs:
         source, target = self._lengths.sum(axis=0)
         return float(target / source)
 
-    def lengths(self, model: LSTMStepModel, at_most: int = FITTED_PAIRS) -> Lengths:
+    def lengths(self, model: Encoding[Any], at_most: int) -> Lengths:
         """A sample of the pairs as a length predictor sees them."""
         rows = np.random.default_rng(0).permutation(len(self._pairs))[:at_most]
         rows = rows[np.argsort(self._lengths[rows, 0], kind="stable")]
@@ -119,7 +118,7 @@ class Pairs:
     def in_order(self, plan: TrainingPlan) -> Iterator[Batch]:
         """Every pair once, by length."""
         for chosen in self._cut(np.lexsort(self._lengths.T), plan):
-            yield self._batch(chosen)
+            yield self.batch(chosen)
 
     def shuffled(self, plan: TrainingPlan, epoch: int) -> list[list[int]]:
         """The pairs of each batch of an epoch: of like length, in an order that seed and epoch decide."""
@@ -131,10 +130,6 @@ class Pairs:
             pool = order[start : start + size]
             batches.extend(self._cut(pool[np.lexsort(self._lengths[pool].T)], plan))
         return [batches[index] for index in random.permutation(len(batches))]
-
-    def batch(self, chosen: Sequence[int]) -> Batch:
-        """The given pairs, padded."""
-        return self._batch(chosen)
 
     def _pairs_per_batch(self, plan: TrainingPlan) -> int:
         if plan.batch_sentences is not None:
@@ -159,7 +154,8 @@ class Pairs:
             batches[-1].append(index)
         return batches
 
-    def _batch(self, chosen: Sequence[int]) -> Batch:
+    def batch(self, chosen: Sequence[int]) -> Batch:
+        """The given pairs, padded."""
         sources = [self._sources[self._pairs[index, 0]] for index in chosen]
         targets = [self._targets[self._pairs[index, 1]] for index in chosen]
         lengths = np.array([len(source) for source in sources])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
@@ -31,6 +32,15 @@ class Lengths:
     def take(self, rows: Ints) -> Lengths:
         """Some of the pairs."""
         return Lengths(self.source[rows], self.target[rows], self.features[rows])
+
+
+def joined(parts: Sequence[Lengths]) -> Lengths:
+    """The pairs of several texts."""
+    source, target = (
+        np.concatenate([part.source for part in parts]),
+        np.concatenate([part.target for part in parts]),
+    )
+    return Lengths(source, target, np.concatenate([part.features for part in parts]))
 
 
 def fit_length(lengths: Lengths, seed: int = 1, epochs: int = 60) -> MLPLength:

@@ -22,8 +22,9 @@ from torch.utils.tensorboard import SummaryWriter
 
 from uncurse.files import write_whole
 from uncurse.models.devices import device_of
-from uncurse.models.directory import LENGTH, load_folder, save_model, save_predictor
+from uncurse.models.directory import load_folder, save_model
 from uncurse.models.lstm import AttentionalLSTM, LSTMShape
+from uncurse.models.predictors import LENGTH, save_predictor
 from uncurse.text.subwords import Subwords
 from uncurse.training.checkpoint import Checkpoint, adam_tensors, load_checkpoint, restore_adam, save_checkpoint
 from uncurse.training.data import Batch, Pairs, ParallelText, read_parallel
@@ -42,6 +43,9 @@ LOG_COLUMNS = (
     "learning_rate",
     "tokens_per_second",
 )
+
+
+FITTED_PAIRS = 60_000  # more do not make a length predictor better
 
 
 class DivergedError(ValueError):
@@ -124,7 +128,7 @@ class Trainer:
         folder = self._folder / "model"
         save_model(folder, self._network, self._source, self._target, self._train.ratio, torch.float16)
         loaded = load_folder(folder)
-        lengths = self._train.lengths(loaded.model)
+        lengths = self._train.lengths(loaded.model, FITTED_PAIRS)
         save_predictor(folder / LENGTH, fit_length(lengths), loaded.fingerprint)
         return folder
 

@@ -1,0 +1,251 @@
+"""The Transformer as a step model for wide beams.
+
+The keys and values made of the encoder's states are kept once per sentence. So are those of the prefixes: the
+prefixes of a beam are a tree, whose nodes are stored once, however many prefixes go through them. A prefix is the
+list of its nodes, and a step is one product of all prefixes of a sentence with all nodes of its tree, masked by
+who goes through what. Selecting prefixes moves lists of small numbers, not keys and values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Self, final
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import pad, scaled_dot_product_attention
+
+from uncurse.arrays import Floats, Ints
+from uncurse.model import Continuations
+from uncurse.models.lanes import Lanes
+from uncurse.models.transformer import Transformer, joined, split
+
+ROOM: Final = 4  # steps for which a tree has room when its dead nodes have been cleared away
+
+
+@final
+class Tree:
+    """Keys and values of the nodes of every sentence's prefixes.
+
+    Nodes are only ever added, so that states which branch from one another can share a tree.
+    """
+
+    def __init__(self, keys: list[Tensor], values: list[Tensor], nodes: int) -> None:
+        self.keys = keys  # of each layer, [sentences, heads, room, size]
+        self.values = values
+        self.nodes = nodes  # how many each sentence has, of which some may belong to no prefix
+
+    @property
+    def room(self) -> int:
+        """How many nodes there is room for."""
+        return self.keys[0].shape[2]
+
+    def taking(self, sentences: Tensor, nodes: Tensor) -> Tree:
+        """Some sentences with some of their nodes, [sentences, nodes]."""
+        heads, size = self.keys[0].shape[1], self.keys[0].shape[3]
+        rows = sentences[:, None] * heads + torch.arange(heads, device=sentences.device)
+        places = (rows[:, :, None] * self.room + nodes[:, None]).flatten()
+        shape = len(sentences), heads, nodes.shape[1], size
+
+        def taken(all_nodes: Tensor) -> Tensor:
+            return all_nodes.reshape(-1, size).index_select(0, places).view(shape)
+
+        return Tree([taken(keys) for keys in self.keys], [taken(values) for values in self.values], self.nodes)
+
+    def beside(self, other: Tree) -> Tree:
+        """The sentences of both."""
+        room = max(self.room, other.room)
+
+        def both(mine: list[Tensor], theirs: list[Tensor]) -> list[Tensor]:
+            return [
+                torch.cat([pad(part, (0, 0, 0, room - part.shape[2])) for part in parts])
+                for parts in zip(mine, theirs, strict=True)
+            ]
+
+        nodes = max(self.nodes, other.nodes)
+        return Tree(both(self.keys, other.keys), both(self.values, other.values), nodes)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Memory:
+    """What attention sees of the sources."""
+
+    keys: list[Tensor]  # of each layer, [sentences, heads, positions, size]
+    values: list[Tensor]
+    inside: Tensor  # [sentences, positions] where there is a piece
+
+    def take(self, sentences: Tensor) -> Self:
+        """Some of the sentences."""
+        keys, values = [part[sentences] for part in self.keys], [part[sentences] for part in self.values]
+        return type(self)(keys, values, self.inside[sentences])
+
+    def beside(self, other: Self) -> Self:
+        """The sentences of both."""
+        positions = max(self.inside.shape[1], other.inside.shape[1])
+
+        def both(mine: list[Tensor], theirs: list[Tensor]) -> list[Tensor]:
+            return [
+                torch.cat([pad(part, (0, 0, 0, positions - part.shape[2])) for part in parts])
+                for parts in zip(mine, theirs, strict=True)
+            ]
+
+        inside = torch.cat([pad(each.inside, (0, positions - each.inside.shape[1])) for each in (self, other)])
+        return type(self)(both(self.keys, other.keys), both(self.values, other.values), inside)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class TransformerState:
+    """The prefixes of some sentences."""
+
+    memory: Memory
+    tree: Tree
+    paths: Tensor  # [rows, steps] the nodes of each prefix; -1 for none
+    sentence: Tensor  # [rows] rising
+    depth: Tensor  # [sentences] how many tokens were fed
+
+    def select(self, rows: Ints) -> Self:
+        """The given rows; sentences without any are let go."""
+        chosen = torch.from_numpy(np.asarray(rows)).to(self.sentence.device)
+        staying, sentence = torch.unique_consecutive(self.sentence[chosen], return_inverse=True)
+        selected = replace(self, paths=self.paths[chosen], sentence=sentence)
+        if len(staying) == len(self.depth):
+            return selected
+        return replace(selected.cleared(staying), memory=self.memory.take(staying), depth=self.depth[staying])
+
+    def append(self, other: Self) -> Self:
+        """These sentences and then the others."""
+        steps = max(self.paths.shape[1], other.paths.shape[1])
+        paths = [pad(each.paths, (0, steps - each.paths.shape[1]), value=-1) for each in (self, other)]
+        return type(self)(
+            self.memory.beside(other.memory),
+            self.tree.beside(other.tree),
+            torch.cat(paths),
+            torch.cat((self.sentence, other.sentence + len(self.depth))),
+            torch.cat((self.depth, other.depth)),
+        )
+
+    def cleared(self, sentences: Tensor) -> Self:
+        """The same prefixes in a tree of these sentences alone, without dead nodes, with room for a few steps."""
+        lanes = int(torch.bincount(self.sentence).max())
+        used = torch.zeros(len(sentences), self.tree.nodes + 1, dtype=torch.bool, device=self.paths.device)
+        used[self.sentence[:, None], self.paths] = True  # -1 is the last column
+        used = used[:, :-1]
+        nodes = int(used.sum(dim=1).max())
+        order = used.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, :nodes]
+        tree = self.tree.taking(sentences, pad(order, (0, ROOM * lanes)))
+        tree.nodes = nodes
+        moved = pad(used.cumsum(dim=1) - 1, (0, 1), value=-1)
+        paths = moved[self.sentence[:, None], self.paths]
+        return replace(self, tree=tree, paths=paths)
+
+    def with_room(self, width: int) -> Self:
+        """The same prefixes in a tree that has room for a step."""
+        if self.tree.nodes + width <= self.tree.room:
+            return self
+        return self.cleared(torch.arange(len(self.depth), device=self.depth.device))
+
+
+@final
+class TransformerStepModel:
+    """What a search asks of the network."""
+
+    attends: Final = True
+
+    def __init__(self, network: Transformer, signature: str) -> None:
+        self._network = network
+        self.signature = signature
+        self.vocabulary = network.vocabulary
+        self.begin = network.vocabulary  # no token: Marian starts from a zero embedding
+        self.end = network.end
+
+    @torch.inference_mode()
+    def start(self, sources: Sequence[Sequence[int]]) -> TransformerState:
+        """Encode sources."""
+        network = self._network
+        states, inside = network.encode(sources)
+        keys, values = [], []
+        for layer in network.decoder:
+            key, value = split(layer.cross.memory(states), 2, network.heads)
+            keys.append(key.contiguous())
+            values.append(value.contiguous())
+        sentences, device = len(sources), network.device
+        empty = [states.new_zeros(sentences, network.heads, 1, network.size // network.heads) for _ in 2 * keys]
+        tree = Tree(empty[: len(keys)], empty[len(keys) :], 0)
+        return TransformerState(
+            Memory(keys, values, inside),
+            tree,
+            torch.empty(sentences, 0, dtype=torch.long, device=device),
+            torch.arange(sentences, device=device),
+            torch.zeros(sentences, dtype=torch.long, device=device),
+        )
+
+    @torch.inference_mode()
+    def step(
+        self, state: TransformerState, tokens: Ints, k: int, attention: bool
+    ) -> tuple[Continuations, TransformerState]:
+        """Feed each row its token; the k best next tokens."""
+        network = self._network
+        if int(state.depth.max()) >= network.places:
+            raise ValueError(f"an output has {network.places} tokens, and the model knows no more places")
+        lanes = Lanes.of(state.sentence, len(state.depth))
+        state = state.with_room(lanes.width)
+        tree, first, last = state.tree, state.tree.nodes, state.tree.nodes + lanes.width
+        paths = torch.cat((state.paths, (first + lanes.lane)[:, None]), dim=1)
+        seen_nodes = self._mask(paths, lanes, last)
+        seen_pieces = _blocked(state.memory.inside)[:, None, None]  # [sentences, 1, 1, positions]
+        fed = torch.from_numpy(np.asarray(tokens)).to(network.device)
+        states = network.embed(fed[:, None], state.depth[state.sentence][:, None])[:, 0]  # [rows, size]
+        tree.nodes = last
+        weights = None
+        for index, layer in enumerate(network.decoder):
+            query, key, value = split(lanes.spread(layer.attention.inputs(states)), 3, network.heads)
+            tree.keys[index][:, :, first:last] = key
+            tree.values[index][:, :, first:last] = value
+            keys, values = tree.keys[index][:, :, :last], tree.values[index][:, :, :last]
+            attended = scaled_dot_product_attention(query, keys, values, seen_nodes)
+            states = layer.attention.close(states, lanes.gather(joined(attended)))
+            (query,) = split(lanes.spread(layer.cross.query(states)), 1, network.heads)
+            keys, values = state.memory.keys[index], state.memory.values[index]
+            if attention and layer is network.decoder[-1]:
+                weights = _weights(query, keys, seen_pieces)
+            attended = scaled_dot_product_attention(query, keys, values, seen_pieces)
+            states = layer.feed_forward(layer.cross.close(states, lanes.gather(joined(attended))))
+        log_probs, ids = network.output.best(states, min(k, self.vocabulary))
+        received = None if weights is None else _doubles(lanes.gather(weights))
+        given = Continuations(ids.cpu().numpy(), _doubles(log_probs), received)
+        return given, replace(state, paths=paths, depth=state.depth + 1)
+
+    @torch.inference_mode()
+    def features(self, sources: Sequence[Sequence[int]]) -> Floats:
+        """The mean of the encoder's states over the pieces of each source and its end, [sources, size]."""
+        states, inside = self._network.encode(sources)
+        there = _doubles(inside)[:, :, None]
+        mean: Floats = (_doubles(states) * there).sum(axis=1) / there.sum(axis=1)
+        return mean
+
+    def _mask(self, paths: Tensor, lanes: Lanes, nodes: int) -> Tensor:
+        """Zero where a prefix goes through a node, minus infinity elsewhere, [sentences, 1, lanes, nodes]."""
+        through = torch.zeros(lanes.sentences, lanes.width, nodes + 1, dtype=torch.bool, device=paths.device)
+        through[lanes.sentence[:, None], lanes.lane[:, None], paths] = True  # -1 is the last column
+        return _blocked(through[:, None, :, :nodes])
+
+
+def _blocked(seen: Tensor) -> Tensor:
+    """What is added to the attention of what is seen and what is not."""
+    return torch.zeros(seen.shape, device=seen.device).masked_fill_(~seen, -torch.inf)
+
+
+def _weights(query: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
+    """The attention that source pieces receive, on average over the heads, [sentences, lanes, positions]."""
+    scores = query @ keys.transpose(2, 3) / query.shape[3] ** 0.5 + mask
+    received: Tensor = scores.softmax(dim=-1).mean(dim=1)
+    return received
+
+
+def _doubles(values: Tensor) -> Floats:
+    doubles: Floats = values.cpu().double().numpy()
+    return doubles

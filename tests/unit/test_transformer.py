@@ -1,0 +1,202 @@
+"""The Transformer runtime: its numbers, its tree of prefixes, its output layer and the folders it reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tiny import END, PIECES, VOCABULARY, subword_model, tiny_weights, write_ctranslate2
+
+from uncurse import Decoding, Sentence, beam_search
+from uncurse.loading import load, open_model
+from uncurse.models import products
+from uncurse.models.ctranslate2 import marian_weights, read_model
+from uncurse.models.marian import read_marian, save_marian
+from uncurse.models.products import Matrix, Numbers, OutputLayer, product_of
+from uncurse.models.transformer import Transformer
+from uncurse.models.transformer_steps import TransformerStepModel
+from uncurse.testing import check_step_model
+from uncurse.text.vocabulary import RankedPieces, Vocabulary
+
+CPU = torch.device("cpu")
+SOURCES = [(5, 6, 7, 8), (9,), (4, 4, 4), (11, 3, 8, 7, 2), ()]
+
+
+def model(numbers: Numbers = Numbers.FLOAT32, seed: int = 1) -> TransformerStepModel:
+    return TransformerStepModel(Transformer(tiny_weights(seed), numbers, CPU), "tiny")
+
+
+@pytest.mark.parametrize("numbers", [Numbers.FLOAT32, Numbers.INT8])
+def test_the_transformer_keeps_the_contract_of_a_step_model(numbers: Numbers) -> None:
+    check_step_model(model(numbers), SOURCES, steps=9, tolerance=1e-5)
+
+
+def test_attention_is_over_the_pieces_of_the_source_and_its_end() -> None:
+    steps = model()
+    given, _ = steps.step(steps.start(SOURCES), np.full(5, steps.begin), 2, attention=True)
+    assert given.attention is not None
+    for row, source in enumerate(SOURCES):
+        assert given.attention[row].sum() == pytest.approx(1.0, abs=1e-6)
+        assert (given.attention[row, len(source) + 1 :] == 0).all()
+
+
+def test_prefixes_share_the_nodes_of_their_tree() -> None:
+    steps = model()
+    state = steps.start(SOURCES[:2])
+    for _ in range(30):  # every prefix of a sentence has the same parent
+        _, state = steps.step(state, np.full(len(state.paths), 7), 1, attention=False)
+        rows = state.sentence.numpy()
+        state = state.select(np.repeat([int(np.argmax(rows == 0)), int(np.argmax(rows == 1))], 10))
+    assert state.paths.shape == (20, 30)
+    assert state.tree.room <= 30 + 5 * 10  # and not 30 nodes for each of 10 prefixes
+
+
+@pytest.mark.parametrize("k", [1, 7, 90, 100])
+@pytest.mark.parametrize("ordered", [True, False])
+def test_the_best_outputs_are_those_of_a_log_softmax(
+    k: int, ordered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(products, "CHUNK", 32)
+    monkeypatch.setattr(products, "BLOCK", 4)
+    random = torch.Generator().manual_seed(3)
+    weight, rows = torch.randn(100, 8, generator=random), torch.randn(5, 8, generator=random)
+    bias = torch.linspace(9.0, -9.0, 100) if ordered else torch.linspace(-9.0, 9.0, 100)
+    bias[40:75] = -torch.inf  # a whole chunk that cannot be said
+    log_probs, tokens = OutputLayer(Matrix(weight), bias, Numbers.FLOAT32).best(rows, k)
+    expected = (rows @ weight.T + bias).log_softmax(dim=1)
+    values, ids = expected.topk(k, dim=1)
+    assert torch.allclose(log_probs, values, atol=1e-5)
+    possible = values > -torch.inf
+    assert (tokens == ids)[possible].all()
+    assert len({*tokens[0].tolist()}) == k  # distinct, even those that cannot be said
+
+
+def test_whole_numbers_come_near_and_do_not_depend_on_the_batch() -> None:
+    random = torch.Generator().manual_seed(5)
+    weight, rows = torch.randn(64, 32, generator=random), torch.randn(10, 32, generator=random)
+    exact, whole = (product_of(Matrix(weight), None, numbers) for numbers in (Numbers.FLOAT32, Numbers.INT8))
+    assert (exact(rows) - whole(rows)).abs().max() < 0.02 * exact(rows).abs().max()
+    assert torch.equal(whole(rows)[3:4], whole(rows[3:4]))
+
+
+def test_stored_whole_numbers_are_used_as_they_are() -> None:
+    weights = tiny_weights(whole=True).matrices["decoder/embeddings"]
+    wholes, step = weights.wholes
+    assert wholes is weights.values
+    assert torch.allclose(wholes.float() * step[:, None], weights.floats)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_ctranslate2_folder_gives_the_weights_that_were_written(tmp_path: Path, whole: bool) -> None:
+    weights = tiny_weights(whole=whole)
+    write_ctranslate2(tmp_path, weights)
+    found = marian_weights(read_model(tmp_path / "model.bin"), tmp_path, END)
+    assert found.matrices.keys() == weights.matrices.keys()
+    assert found.vectors.keys() == weights.vectors.keys()
+    assert all(torch.equal(found.matrices[name].floats, each.floats) for name, each in weights.matrices.items())
+    assert (found.heads, found.activation, found.end) == (weights.heads, weights.activation, weights.end)
+
+
+def test_ctranslate2_finds_the_same_translations(tmp_path: Path) -> None:
+    ctranslate2 = pytest.importorskip("ctranslate2", reason="CTranslate2 is not installed")
+    write_ctranslate2(tmp_path, tiny_weights(seed=2, ending=4.0))
+    peer = ctranslate2.Translator(str(tmp_path), device="cpu", compute_type="float32", intra_threads=1)
+    sources = [source for source in SOURCES if source]
+    theirs = peer.translate_batch(
+        [[PIECES[piece] for piece in source] for source in sources],
+        beam_size=5, length_penalty=1, patience=1, min_decoding_length=0, max_decoding_length=40,
+        return_scores=True,
+    )  # fmt: skip
+    steps = TransformerStepModel(Transformer(tiny_weights(seed=2, ending=4.0), Numbers.FLOAT32, CPU), "tiny")
+    decoding = Decoding.of(5, "length-norm", "beam-full", slots="refill")
+    ours = beam_search(steps, [Sentence(source, limit=41) for source in sources], decoding)
+    for peer_result, result in zip(theirs, ours, strict=True):
+        best = result.hypotheses[0]
+        assert [PIECES[token] for token in best.tokens[:-1]] == peer_result.hypotheses[0]
+        assert best.score == pytest.approx(peer_result.scores[0], abs=1e-3)
+
+
+def test_hugging_face_says_the_same_of_the_same_weights(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    weights = tiny_weights(seed=4)
+    save_marian(tmp_path, weights)
+    network = transformers.MarianMTModel.from_pretrained(tmp_path).eval()
+    steps = TransformerStepModel(Transformer(read_marian(tmp_path), Numbers.FLOAT32, CPU), "tiny")
+    source, tokens = (5, 9, 3), [7, 30, 2, 11]
+    with torch.inference_mode():
+        logits = network(
+            input_ids=torch.tensor([[*source, END]]), decoder_input_ids=torch.tensor([[VOCABULARY, *tokens]])
+        ).logits[0]
+        logits[:, VOCABULARY] = -torch.inf  # padding
+    expected = logits.log_softmax(dim=1).numpy()
+    state = steps.start([source])
+    for place, fed in enumerate([steps.begin, *tokens]):
+        given, state = steps.step(state, np.array([fed]), VOCABULARY, attention=False)
+        assert np.abs(given.log_probs[0] - expected[place, given.tokens[0]]).max() < 1e-4
+
+
+def broken(folder: Path, change: Callable[[bytes], bytes]) -> None:
+    path = folder / "model.bin"
+    path.write_bytes(change(path.read_bytes()))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda content: content[: len(content) // 2], "ends before what it announces"),
+        (lambda content: b"\x05" + content[1:], "not a CTranslate2 model of binary version 6"),
+        (lambda content: content.replace(b"TransformerSpec", b"WhisperrrrrSpec"), "is a WhisperrrrrSpec"),
+        (
+            lambda content: content.replace(b"decoder/alignment_heads", b"decoder/relative_xxxxxx"),
+            "it has decoder/rel",
+        ),
+        (lambda content: content[:40] + b"\xff" * 8 + content[48:], "damaged|ends before|not a CTranslate2"),
+    ],
+)
+def test_a_model_that_cannot_be_read_is_refused_by_name(
+    tmp_path: Path, change: Callable[[bytes], bytes], message: str
+) -> None:
+    write_ctranslate2(tmp_path, tiny_weights())
+    broken(tmp_path, change)
+    with pytest.raises(ValueError, match=message):
+        marian_weights(read_model(tmp_path / "model.bin"), tmp_path, END)
+
+
+def test_folders_are_known_by_what_they_hold(tmp_path: Path) -> None:
+    argos, marian = tmp_path / "argos", tmp_path / "marian"
+    write_ctranslate2(argos / "model", tiny_weights())
+    (argos / "sentencepiece.model").write_bytes(subword_model())
+    save_marian(marian, tiny_weights())
+    (marian / "vocab.json").write_text(
+        json.dumps({piece: index for index, piece in enumerate([*PIECES, "<pad>"])}), encoding="utf-8"
+    )
+    for name in ("source.spm", "target.spm"):
+        (marian / name).write_bytes(subword_model())
+    lines = ["a b c", "", "s r q p"]
+    found = [
+        [each.texts[0] for each in load(folder).translate(lines, beam=3, ratio=1.5)] for folder in (argos, marian)
+    ]
+    assert found[0] == found[1]
+    assert found[0][1] == ""
+    assert load(argos, dtype="int8").model.signature.endswith("-int8")
+    with pytest.raises(ValueError, match="dtype 'int4' is not known"):
+        open_model(argos, dtype="int4")
+    with pytest.raises(ValueError, match="needs no --source-lang"):
+        open_model(argos, source_lang="zh")
+    (argos / "model" / "shared_vocabulary.json").write_text(
+        json.dumps([*PIECES[:-1], PIECES[3]]), encoding="utf-8"
+    )
+    with pytest.raises(ValueError, match="has a piece twice"):
+        open_model(argos)
+    with pytest.raises(ValueError, match="did you mean 'opus-mt-zh-en'"):
+        open_model("opus-mt-zh")
+
+
+def test_ranked_pieces_prefer_few_and_frequent_ones() -> None:
+    pieces = RankedPieces(Vocabulary(["</s>", "<unk>", "▁a", "b", "▁ab", "c", "▁"]))
+    assert pieces.encode(["ab c abb", "", "x"]) == [[4, 6, 5, 4, 3], [], [6, 1]]
+    assert pieces.decode([4, 6, 5, 4, 3, 0]) == "ab c abb"
