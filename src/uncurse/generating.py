@@ -1,0 +1,362 @@
+"""The search inside `generate` of Hugging Face's library.
+
+`model.generate(**inputs, custom_generate=uncurse.beam_search, beam_size=20, length=1.1)` encodes sources, gathers
+logits processors and limits as ever, and returns what it always returns; only the search is this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, final
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+from transformers import (
+    EncoderNoRepeatNGramLogitsProcessor,
+    EncoderRepetitionPenaltyLogitsProcessor,
+    EosTokenCriteria,
+    ForcedBOSTokenLogitsProcessor,
+    GenerationConfig,
+    LogitsProcessorList,
+    MaxLengthCriteria,
+    PrefixConstrainedLogitsProcessor,
+    PreTrainedModel,
+    SequenceBiasLogitsProcessor,
+    StoppingCriteriaList,
+    SynthIDTextWatermarkLogitsProcessor,
+    UnbatchedClassifierFreeGuidanceLogitsProcessor,
+)
+from transformers.utils.generic import ModelOutput
+
+from uncurse.arrays import Floats, Ints
+from uncurse.decoding import Decoding, Sentence, check_count
+from uncurse.length import DEFAULT_LIMIT, FixedRatio, LengthPredictor, QuantileLimit, limits_of
+from uncurse.model import Continuations, ModelError
+from uncurse.models.huggingface import (
+    Cohort,
+    Cohorts,
+    Memory,
+    Readout,
+    advance,
+    attends,
+    end_of,
+    mean_states,
+    positions_of,
+    vocabulary_of,
+)
+from uncurse.rescoring import needs
+from uncurse.result import Result
+from uncurse.search import beam_search
+from uncurse.translator import DEFAULT_LEVEL
+
+TAGGED: Final = ("m2m_100", "mbart")  # families whose texts carry the tag of their language
+
+# What `generate` can be asked for and this search does not do: the one value that asks for nothing, and a way out.
+UNABLE: Final[dict[str, tuple[object, str]]] = {
+    "num_beams": (1, "keep num_beams=1 and give beam_size"),
+    "num_return_sequences": (1, "give it to generate itself, not in a generation_config"),
+    "do_sample": (False, "this search does not sample"),
+    "early_stopping": (False, "keep early_stopping=False and give stop"),
+    "length_penalty": (1.0, "keep length_penalty=1.0 and give score, for example 'length-norm:alpha=0.6'"),
+    "use_cache": (True, "this search needs a cache"),
+    "cache_implementation": (None, "this search has a cache of its own"),
+    "output_scores": (False, "return_dict_in_generate=True gives sequences_scores without it"),
+    "output_logits": (False, "logits are not kept"),
+    "output_attentions": (False, "attention is not kept"),
+    "output_hidden_states": (False, "hidden states are not kept"),
+    "token_healing": (False, "prompts are taken as they are"),
+    "prompt_lookup_num_tokens": (None, "there is no assistant"),
+    "assistant_early_exit": (None, "there is no assistant"),
+    "penalty_alpha": (None, "this is beam search"),
+    "dola_layers": (None, "this is beam search"),
+}
+
+# Logits processors that take a row for the same sentence at every step, and the options that make them.
+ROW_BOUND: Final = {
+    PrefixConstrainedLogitsProcessor: "prefix_allowed_tokens_fn",
+    EncoderRepetitionPenaltyLogitsProcessor: "encoder_repetition_penalty",
+    EncoderNoRepeatNGramLogitsProcessor: "encoder_no_repeat_ngram_size",
+    UnbatchedClassifierFreeGuidanceLogitsProcessor: "guidance_scale",
+    SynthIDTextWatermarkLogitsProcessor: "watermarking_config",
+}
+
+# What `generate` hands over for the model's forward, and is used here or not needed.
+HANDED_OVER: Final = {"encoder_outputs", "attention_mask", "past_key_values", "use_cache", "logits_to_keep"}
+
+
+@final
+@dataclass
+class BeamSearchOutput(ModelOutput):
+    """What `generate` returns with `return_dict_in_generate=True`: n-best lists and what is proved of them."""
+
+    sequences: Tensor  # [batch · n, length]
+    sequences_scores: Tensor | None = None  # [batch · n] -inf where fewer than n finished
+    optimality: tuple[str, ...] | None = None  # [batch] names of `Optimality`
+    gaps: Tensor | None = None  # [batch] by how much a continuation could have beaten the n-th best
+    steps: Tensor | None = None  # [batch]
+
+
+class _Prompts(NamedTuple):
+    """What the targets begin with."""
+
+    tags: Tensor  # [batch, tags] start token, language and the like, which count nowhere
+    words: Tensor  # [batch, words] the target prefix
+
+
+class _Sources(NamedTuple):
+    """The sentences as `generate` has encoded them."""
+
+    memory: Memory
+    pieces: list[tuple[int, ...]]  # of each sentence, without </s> and tags
+
+    @property
+    def lengths(self) -> Ints:
+        """|x|, [batch]."""
+        return np.array([len(pieces) for pieces in self.pieces])
+
+    @property
+    def features(self) -> Floats:
+        """What a length predictor sees, [batch, hidden]."""
+        return mean_states(self.memory)
+
+
+@final
+class _Prepared:
+    """A step model for sentences that are encoded already and join all at once."""
+
+    signature: Final = "generate"  # nobody sees it: no trace is kept
+
+    def __init__(self, network: PreTrainedModel, first: Cohort, end: int, read: Readout) -> None:
+        self._network = network
+        self._first = first
+        self._read = read
+        self.vocabulary = vocabulary_of(network)
+        self.begin = int(first.fed[0, -1])
+        self.end = end
+        self.attends = attends(network)
+
+    def start(self, sources: Sequence[Sequence[int]]) -> Cohorts:
+        """The sentences, in their order."""
+        return Cohorts((self._first,))
+
+    def step(self, state: Cohorts, tokens: Ints, k: int, attention: bool) -> tuple[Continuations, Cohorts]:
+        """Feed each row its token; the k best next tokens."""
+        return advance(self._network, state, tokens, k, attention, self._read)
+
+
+@torch.no_grad()
+def decode(
+    network: PreTrainedModel,
+    input_ids: Tensor,
+    *,
+    logits_processor: LogitsProcessorList,
+    stopping_criteria: StoppingCriteriaList,
+    generation_config: GenerationConfig,
+    inputs_tensor: Tensor,
+    beam_size: int = 10,
+    score: str = "bp-norm",
+    length: float | LengthPredictor | None = None,
+    stop: str = "optimal",
+    slots: str = "occupy",
+    num_return_sequences: int = 1,
+    **model_kwargs: Any,  # noqa: ANN401  (what the forwards of models take)
+) -> Tensor | BeamSearchOutput:
+    """Search for the sentences that `generate` has prepared.
+
+    `length` is the number of target tokens to expect per source piece, or a predictor. A limit that comes with the
+    call is the limit. The `max_length` that comes with a model is about its tables and not about these sentences;
+    then the limit is no higher than in a `Translator`: the predictor's 0.95 quantile if it knows it, else 2x+10.
+    """
+    check_count("beam_size", beam_size)
+    check_count("num_return_sequences", num_return_sequences)
+    decoding = Decoding.of(beam_size, score, stop, num_return_sequences, slots)
+    _check_able(network, generation_config, logits_processor, stopping_criteria, decoding, model_kwargs)
+    predictor = _predictor(length, decoding)
+    prompts = _prompts(network, input_ids.to(network.device), generation_config)
+    sources = _sources(network, inputs_tensor, prompts, generation_config, model_kwargs)
+    limits = _limits(network, sources, prompts, predictor, generation_config, stopping_criteria)
+    predicted: list[float | None] = [None] * len(limits)
+    if predictor is not None:
+        predicted = list(predictor.predict(sources.lengths, sources.features).tolist())
+    sentences = [
+        Sentence(pieces, limit, tuple(words), expected)
+        for pieces, limit, words, expected in zip(
+            sources.pieces, limits, prompts.words.tolist(), predicted, strict=True
+        )
+    ]
+    processors: Any = LogitsProcessorList(
+        # a forced first token is part of the prompt
+        each
+        for each in logits_processor
+        if not isinstance(each, ForcedBOSTokenLogitsProcessor)
+    )
+
+    def read(fed: Tensor, logits: Tensor) -> Tensor:
+        """Processors see log-probabilities, as in the beam search of `generate`."""
+        processed: Tensor = processors(fed, logits.log_softmax(dim=1))
+        return processed
+
+    model = _Prepared(network, Cohort.starting(sources.memory, prompts.tags), end_of(generation_config), read)
+    try:
+        results = beam_search(model, sentences, decoding, batch=len(sentences))
+    except ModelError as error:
+        names = ", ".join(type(each).__name__ for each in processors) or "none"
+        raise ValueError(f"{error}; logits processors at work: {names}") from error
+    return _output(results, torch.cat(prompts, dim=1), decoding.n_best, generation_config)
+
+
+def _check_able(
+    network: PreTrainedModel,
+    config: GenerationConfig,
+    processors: LogitsProcessorList,
+    criteria: StoppingCriteriaList,
+    decoding: Decoding,
+    model_kwargs: dict[str, Any],
+) -> None:
+    """Raise one `ValueError` that names everything which could not act."""
+    if not network.config.is_encoder_decoder:
+        raise ValueError(f"{type(network).__name__} is not an encoder-decoder, and this search is for those")
+    unable = [
+        f"{name} = {value!r}: {instead}"
+        for name, (nothing, instead) in UNABLE.items()
+        if (value := getattr(config, name, None)) not in (None, nothing)
+    ]
+    if decoding.n_best > decoding.width:
+        unable.append(f"num_return_sequences = {decoding.n_best}: beam_size is {decoding.width}, and this is more")
+    if needs(decoding.score).coverage and not attends(network):
+        unable.append(
+            "a score with coverage: load the model with attn_implementation='eager', which shows attention"
+        )
+    unable += [
+        f"{option}: it does not fit rows that come and go"
+        for each in processors
+        for kind, option in ROW_BOUND.items()
+        if isinstance(each, kind)
+    ]
+    if any(isinstance(each, SequenceBiasLogitsProcessor) and _rewards(each) for each in processors):
+        unable.append("sequence_bias above 0: nothing could be proved")
+    unable += [
+        f"{type(each).__name__} in stopping_criteria: give stop"
+        for each in criteria
+        if not isinstance(each, MaxLengthCriteria | EosTokenCriteria)
+    ]
+    cache = model_kwargs.get("past_key_values")
+    if cache is not None and cache.get_seq_length() > 0:
+        unable.append("past_key_values: this search has a cache of its own")
+    unable += [f"{name}: it would not reach the model" for name in sorted(model_kwargs.keys() - HANDED_OVER)]
+    if unable:
+        raise ValueError("uncurse.beam_search cannot do what is asked for: " + "; ".join(unable))
+
+
+def _rewards(processor: SequenceBiasLogitsProcessor) -> bool:
+    return any(bias > 0 for bias in processor.sequence_bias.values())
+
+
+def _predictor(length: float | LengthPredictor | None, decoding: Decoding) -> LengthPredictor | None:
+    needed = needs(decoding.score).prediction or decoding.stop.needs_prediction
+    if length is None:
+        if needed:
+            raise ValueError(
+                "this score or stopping rule needs an expected length: give length=1.1, say, for 1.1 target tokens"
+                " per source piece, or length=predictor with a LengthPredictor that was fitted to the model"
+            )
+        return None
+    if isinstance(length, bool | str):
+        raise ValueError(f"length = {length!r} is not allowed: give a number or a LengthPredictor")
+    predictor = FixedRatio(float(length)) if isinstance(length, float | int | np.number) else length
+    if not needed and DEFAULT_LEVEL not in predictor.levels:
+        raise ValueError("length is given, and neither the score nor the stopping rule asks for it")
+    return predictor
+
+
+def _prompts(network: PreTrainedModel, given: Tensor, config: GenerationConfig) -> _Prompts:
+    """Tell the tags of prompts, [batch, length], from their words."""
+    if given.shape[1] == 1 and config.forced_bos_token_id is not None:
+        given = torch.cat((given, torch.full_like(given, config.forced_bos_token_id)), dim=1)
+    special = torch.tensor(sorted(_special(config)), device=given.device)
+    tags = 1
+    if network.config.model_type in TAGGED and bool((given[:, 0] == end_of(config)).all()):
+        tags = 2  # </s> and the language; where a language comes first there is no other
+    while tags < given.shape[1] and bool(torch.isin(given[:, tags], special).all()):
+        tags += 1
+    return _Prompts(given[:, :tags], given[:, tags:])
+
+
+def _special(config: GenerationConfig) -> set[int]:
+    named = (config.pad_token_id, config.bos_token_id, config.forced_bos_token_id, end_of(config))
+    return {each for each in named if each is not None}
+
+
+def _sources(
+    network: PreTrainedModel,
+    ids: Tensor,
+    prompts: _Prompts,
+    config: GenerationConfig,
+    model_kwargs: dict[str, Any],
+) -> _Sources:
+    """The encoder's states, and which of the source tokens are pieces."""
+    if ids.ndim != 2 or ids.is_floating_point() or bool((ids < 0).any()):
+        raise ValueError("the sources must be given as input_ids, so that their pieces can be counted")
+    states, mask = model_kwargs["encoder_outputs"][0], model_kwargs.get("attention_mask")
+    mask = torch.ones_like(ids) if mask is None else mask
+    special = _special(config) | set(prompts.tags[:, 0].tolist())
+    places, pieces = [], []
+    for row, inside in zip(ids.tolist(), mask.tolist(), strict=True):
+        present = [place for place, one in enumerate(inside) if one]
+        found = [place for place in present if row[place] not in special]
+        if network.config.model_type in TAGGED and present:  # the tag is the first token, or the one after </s>
+            found = found[1:] if row[present[-1]] == end_of(config) else found[:-1]
+        places.append(torch.tensor(found, dtype=torch.long))
+        pieces.append(tuple(row[place] for place in found))
+    padded = pad_sequence(places, batch_first=True).to(states.device)
+    return _Sources(Memory(states, mask.to(states.device), padded), pieces)
+
+
+def _limits(
+    network: PreTrainedModel,
+    sources: _Sources,
+    prompts: _Prompts,
+    predictor: LengthPredictor | None,
+    config: GenerationConfig,
+    criteria: StoppingCriteriaList,
+) -> list[int]:
+    """`R` of each sentence."""
+    most, used = criteria.max_length or config.max_length, sum(part.shape[1] for part in prompts)
+    highest = most - used
+    if (positions := positions_of(network)) is not None:
+        highest = min(highest, positions - used + 1)  # the last token is not fed
+    if highest < 1:
+        raise ValueError(f"max_length = {most} leaves no room: prompts have {used} tokens")
+    if config.max_new_tokens is not None or most != network.generation_config.max_length:
+        return [highest] * len(sources.pieces)
+    known = predictor is not None and DEFAULT_LEVEL in predictor.levels
+    limit = QuantileLimit(DEFAULT_LEVEL) if known else DEFAULT_LIMIT
+    usual = limits_of(limit, predictor, sources.lengths, sources.features)
+    fewest = max((config.min_length or 0) - used + 1, 1)  # min_length does not count </s>
+    return [min(max(each - prompts.words.shape[1], fewest), highest) for each in usual]
+
+
+def _output(
+    results: list[Result], prompts: Tensor, n_best: int, config: GenerationConfig
+) -> Tensor | BeamSearchOutput:
+    """N-best lists one below the other; where fewer than n finished, prompts alone."""
+    rows, scores = [], []
+    for prompt, result in zip(prompts.tolist(), results, strict=True):
+        missing = n_best - len(result.hypotheses)
+        rows += [prompt + list(each.tokens) for each in result.hypotheses] + [prompt] * missing
+        scores += [each.score for each in result.hypotheses] + [-torch.inf] * missing
+    padding = end_of(config) if config.pad_token_id is None else config.pad_token_id
+    padded = pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=padding)
+    sequences = padded.to(prompts.device)
+    if not config.return_dict_in_generate:
+        return sequences
+    return BeamSearchOutput(
+        sequences,
+        torch.tensor(scores, device=prompts.device),
+        tuple(result.optimality.name for result in results),
+        torch.tensor([result.gap for result in results], device=prompts.device),
+        torch.tensor([result.steps for result in results], device=prompts.device),
+    )
