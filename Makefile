@@ -1,10 +1,13 @@
 # Every target sets up what it needs in .venv; a second call finds it there and is quick.
 PYTHON ?= python3
+# Chinese sentences for bench-peers: make bench-peers SOURCE=FILE
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/ready
 
-.PHONY: setup demo test check bench clean
+SOURCE ?= newstest2020.zh
+
+.PHONY: setup demo test check bench bench-peers clean
 
 setup: $(READY)
 
@@ -30,6 +33,9 @@ bench: $(READY)
 	$(BIN)/python benchmarks/judging.py
 	$(BIN)/python benchmarks/decoding.py
 	$(BIN)/python benchmarks/training.py
+
+bench-peers: $(READY)
+	$(BIN)/python benchmarks/peers.py $(SOURCE)
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

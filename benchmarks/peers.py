@@ -1,0 +1,272 @@
+"""Ours beside Hugging Face and CTranslate2 on the same weights: `python benchmarks/peers.py SOURCE [options]`.
+
+SOURCE is Chinese text; sentences of 15 to 40 pieces are taken from its beginning. Every system translates the same
+sentences with the same weights, width and cap, in turn, several times; a ratio is that of the medians.
+
+like for like: length-norm, stop when as many as the beam is wide have finished, ended hypotheses make room; so do
+CTranslate2 and Hugging Face's early_stopping=True. default: BP-Norm, optimal, with a certificate.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ctranslate2
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch.profiler import profile
+from transformers import MarianMTModel
+
+from uncurse.catalogue import get
+from uncurse.decoding import Decoding
+from uncurse.length import parse_limit
+from uncurse.loading import load
+from uncurse.models.ctranslate2 import marian_weights, read_model, read_vocabulary
+from uncurse.models.marian import save_marian
+from uncurse.text.vocabulary import SentencePieces, Vocabulary
+from uncurse.translator import Task, Translator
+
+CAP = 100  # tokens, </s> counted
+BATCH = 16  # sentences, where a system wants to be told
+Outputs = list[tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Material:
+    """What all systems share."""
+
+    folder: Path
+    lines: list[str]
+    sources: list[list[int]]
+    vocabulary: Vocabulary
+
+    @property
+    def hugging_face(self) -> Path:
+        """The same weights as Hugging Face has them, written once."""
+        folder = Path("runs/peers/opus-mt-zh-en")
+        if not (folder / "config.json").exists():
+            path = self.folder / "model" / "model.bin"
+            save_marian(folder, marian_weights(read_model(path), path, self.vocabulary.end))
+        return folder
+
+
+def material(source: Path, count: int) -> Material:
+    """Sentences of 15 to 40 pieces."""
+    folder = get("opus-mt-zh-en")
+    vocabulary = Vocabulary(read_vocabulary(folder / "model"))
+    pieces = SentencePieces((folder / "sentencepiece.model").read_bytes(), vocabulary)
+    lines = source.read_text(encoding="utf-8").splitlines()
+    found = [(line, ids) for line, ids in zip(lines, pieces.encode(lines), strict=True) if 15 <= len(ids) <= 40]
+    chosen = found[:count]
+    return Material(folder, [line for line, _ in chosen], [ids for _, ids in chosen], vocabulary)
+
+
+def ours(shared: Material, dtype: str, like_for_like: bool) -> Callable[[int], Outputs]:
+    """This library."""
+    translator = load(shared.folder, dtype=dtype)
+
+    def run(width: int) -> Outputs:
+        return [tuple(each) for each in _ours_found(translator, shared, width, like_for_like)]
+
+    return run
+
+
+def _ours_found(translator: Translator, shared: Material, width: int, like_for_like: bool) -> list[Sequence[int]]:
+    decoding = Decoding.of(width, "length-norm", "beam-full", 1, "refill") if like_for_like else Decoding.of(width)
+    task = Task(decoding, parse_limit(str(CAP)) if like_for_like else None, batch_tokens=BATCH * 40)
+    results = [each.result for each in translator.stream(shared.lines, task)]
+    return [result.hypotheses[0].tokens[:-1] for result in results if result is not None]
+
+
+def ctranslate2_system(shared: Material, kind: str, threads: int) -> Callable[[int], Outputs]:
+    """CTranslate2."""
+    translator = ctranslate2.Translator(
+        str(shared.folder / "model"), device="cpu", compute_type=kind, intra_threads=threads, inter_threads=1
+    )
+    names = [[shared.vocabulary.pieces[piece] for piece in source] for source in shared.sources]
+
+    def run(width: int) -> Outputs:
+        results = translator.translate_batch(
+            names, beam_size=width, length_penalty=1, patience=1, min_decoding_length=0,
+            max_decoding_length=CAP - 1, max_batch_size=BATCH, return_scores=False,
+        )  # fmt: skip
+        return [tuple(shared.vocabulary.find(piece) or 0 for piece in each.hypotheses[0]) for each in results]
+
+    return run
+
+
+def hugging_face(shared: Material, early_stopping: bool | str) -> Callable[[int], Outputs]:
+    """The transformers library."""
+    model: Any = MarianMTModel.from_pretrained(shared.hugging_face)
+    model.eval()
+    end, pad = shared.vocabulary.end, len(shared.vocabulary)
+    order = sorted(range(len(shared.sources)), key=lambda index: len(shared.sources[index]))
+
+    def run(width: int) -> Outputs:
+        found: dict[int, tuple[int, ...]] = {}
+        for first in range(0, len(order), BATCH):
+            chosen = order[first : first + BATCH]
+            longest = max(len(shared.sources[index]) for index in chosen) + 1
+            rows = [[*shared.sources[index], end] for index in chosen]
+            ids = torch.tensor([[*row, *[pad] * (longest - len(row))] for row in rows])
+            with torch.inference_mode():
+                given = model.generate(
+                    input_ids=ids, attention_mask=(ids != pad).long(), num_beams=width, max_new_tokens=CAP,
+                    length_penalty=1.0, early_stopping=early_stopping, do_sample=False, bad_words_ids=[[pad]],
+                )  # fmt: skip
+            for index, row in zip(chosen, given.tolist(), strict=True):
+                found[index] = tuple(token for token in row if token not in (end, pad))
+        return [found[index] for index in range(len(order))]
+
+    return run
+
+
+def systems(shared: Material, threads: int) -> dict[str, Callable[[int], Outputs]]:
+    """Everything that is compared."""
+    return {
+        "HF float32, early_stopping=True": hugging_face(shared, True),
+        "HF float32, early_stopping='never'": hugging_face(shared, "never"),
+        "CTranslate2 float32": ctranslate2_system(shared, "float32", threads),
+        "CTranslate2 int8": ctranslate2_system(shared, "int8", threads),
+        "ours float32, like for like": ours(shared, "float32", True),
+        "ours int8, like for like": ours(shared, "int8", True),
+        "ours float32, default": ours(shared, "float32", False),
+        "ours int8, default": ours(shared, "int8", False),
+    }
+
+
+BARS = (  # ours, the peer, width, at least
+    ("ours float32, like for like", "HF float32, early_stopping=True", 5, "2.5"),
+    ("ours float32, like for like", "HF float32, early_stopping=True", 20, "3"),
+    ("ours float32, like for like", "CTranslate2 float32", 5, ""),
+    ("ours float32, like for like", "CTranslate2 float32", 20, "0.9"),
+    ("ours int8, like for like", "CTranslate2 int8", 5, "0.8"),
+    ("ours int8, like for like", "CTranslate2 int8", 20, "1"),
+    ("ours float32, default", "HF float32, early_stopping='never'", 5, "3"),
+    ("ours float32, default", "HF float32, early_stopping='never'", 20, "4"),
+    ("ours float32, default", "CTranslate2 float32", 20, "1 (goal)"),
+    ("ours int8, default", "CTranslate2 int8", 20, "1 (goal)"),
+)
+
+
+def timed(shared: Material, widths: list[int], repeats: int, threads: int, console: Console) -> None:
+    """Print the times and their ratios."""
+    running = systems(shared, threads)
+    spent: dict[tuple[str, int], list[float]] = {(name, width): [] for name in running for width in widths}
+    outputs: dict[tuple[str, int], Outputs] = {}
+    for repeat in range(repeats + 1):  # the first warms up
+        for width in widths:
+            for name, run in running.items():
+                start = time.perf_counter()
+                outputs[name, width] = run(width)
+                if repeat:
+                    spent[name, width].append(time.perf_counter() - start)
+                console.print(f"{repeat} {width} {name}: {time.perf_counter() - start:.1f} s", highlight=False)
+    title = f"{len(shared.lines)} sentences, batch {BATCH}, {threads} threads, medians of {repeats} in turn"
+    table = Table(title=title)
+    for column in ("system", *(f"b = {width}: seconds (least, most)" for width in widths)):
+        table.add_column(column, justify="left" if column == "system" else "right")
+    for name in running:
+        cells = [spent[name, width] for width in widths]
+        table.add_row(
+            name, *(f"{statistics.median(each):.1f} ({min(each):.1f}, {max(each):.1f})" for each in cells)
+        )
+    console.print(table)
+    table = Table(title="How many times as fast, and how many outputs are the same")
+    for column in ("ours", "peer", "b", "ratio", "bar", "same outputs"):
+        table.add_column(column, justify="left" if column in ("ours", "peer") else "right")
+    for mine, peer, width, bar in BARS:
+        if width in widths:
+            ratio = statistics.median(spent[peer, width]) / statistics.median(spent[mine, width])
+            pairs = zip(outputs[mine, width], outputs[peer, width], strict=True)
+            same = f"{sum(one == two for one, two in pairs)} of {len(shared.lines)}"
+            table.add_row(mine, peer, str(width), f"{ratio:.2f}", bar, same)
+    console.print(table)
+
+
+def profiled(shared: Material, widths: list[int], console: Console) -> None:
+    """Print where our time goes."""
+    table = Table(title="Ours, like for like: share of time by kind of work, and how fast the products are")
+    for column in ("dtype", "b", "products", "GFLOPS", "attention", "the rest of PyTorch"):
+        table.add_column(column, justify="right")
+    for dtype in ("float32", "int8"):
+        run = ours(shared, dtype, True)
+        for width in widths:
+            with profile(with_flops=True) as seen:
+                run(width)
+            times = {event.key: event.self_cpu_time_total / 1e6 for event in seen.key_averages()}
+            floats = sum(event.flops for event in seen.key_averages() if event.key in ("aten::addmm", "aten::mm"))
+            total = sum(times.values())
+            products = sum(times.get(key, 0.0) for key in ("aten::addmm", "aten::mm", "aten::_int_mm"))
+            attention = sum(value for key, value in times.items() if "attention" in key or "bmm" in key)
+            speed = f"{floats / products / 1e9:.0f}" if floats else "not counted"
+            rest = total - products - attention
+            table.add_row(
+                dtype,
+                str(width),
+                f"{products / total:.0%}",
+                speed,
+                f"{attention / total:.0%}",
+                f"{rest / total:.0%}",
+            )
+    console.print(table)
+
+
+def _peak(source: Path, count: int, system: str, width: int, answer: Any) -> None:  # noqa: ANN401
+    shared = material(source, count)
+    run = ours(shared, "float32", True) if system == "ours" else hugging_face(shared, True)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    run(width)
+    answer.put((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+
+
+def memory(source: Path, count: int, width: int, console: Console) -> None:
+    """Print the peak of memory above what the loaded model takes, each system in a process of its own."""
+    context = multiprocessing.get_context("spawn")
+    found = {}
+    for system in ("ours", "HF"):
+        answer: Any = context.Queue()
+        process = context.Process(target=_peak, args=(source, count, system, width, answer))
+        process.start()
+        found[system] = answer.get()
+        process.join()
+    ratio = found["ours"] / found["HF"]
+    console.print(
+        f"peak memory above the loaded model, b = {width}, float32: ours {found['ours']:.0f} MB,"
+        f" HF {found['HF']:.0f} MB, ratio {ratio:.2f} (bar: 0.33)",
+        highlight=False,
+    )
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("source", type=Path)
+    parser.add_argument("--lines", type=int, default=32)
+    parser.add_argument("--widths", default="5,20")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2)
+    options = parser.parse_args()
+    if not options.source.exists():
+        sys.exit(f"{options.source} is not there: name a file of Chinese sentences")
+    torch.set_num_threads(options.threads)
+    console = Console(width=140)
+    shared = material(options.source, options.lines)
+    widths = [int(width) for width in options.widths.split(",")]
+    profiled(shared, widths, console)
+    memory(options.source, BATCH, 50, console)
+    timed(shared, widths, options.repeats, options.threads, console)
+
+
+if __name__ == "__main__":
+    main()
