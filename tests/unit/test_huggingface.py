@@ -280,10 +280,14 @@ def test_generate_and_the_step_model_count_alike(family: str) -> None:
         ("bp-norm", {"length": 1.7}),
         ("bounded-word-reward:reward=2,ratio=1.7", {}),
     ):
-        ours = generated(model, inputs(family), beam_size=width, score=name, **options)
+        ours = generated(
+            model, inputs(family), beam_size=width, score=name, return_dict_in_generate=True, **options
+        )
         sentences = [Sentence(source, 12, (), each) for source, each in zip(SOURCES, predicted, strict=True)]
         results = uncurse.beam_search(steps, sentences, Decoding.of(width, name))
-        assert outputs(family, ours) == [result.hypotheses[0].tokens for result in results]
+        assert outputs(family, ours.sequences) == [result.hypotheses[0].tokens for result in results]
+        scores = [result.hypotheses[0].score for result in results]
+        assert ours.sequences_scores.tolist() == pytest.approx(scores, abs=1e-4)
 
 
 def test_sequences_have_the_layout_of_generate() -> None:
@@ -327,6 +331,8 @@ def test_a_forced_first_token_is_a_prompt_that_is_not_scored() -> None:
     assert (forced.sequences[:, :2] == torch.tensor([2, 37])).all()
     assert forced.sequences.tolist() == prompted.sequences.tolist()
     assert forced.sequences_scores.tolist() == prompted.sequences_scores.tolist()
+    both = generated(model, inputs("m2m100"), beam_size=3, max_new_tokens=11, forced_bos_token_id=36)
+    assert both.tolist() == prompted.sequences.tolist()  # after a longer prompt nothing is forced
 
 
 def test_words_of_a_prompt_shorten_the_expected_length_and_tags_do_not() -> None:
@@ -445,9 +451,13 @@ def test_a_limit_of_the_model_is_tightened_and_a_limit_of_the_call_is_not() -> N
         model, inputs("t5"), max_new_tokens=None, logits_processor=silent, return_dict_in_generate=True
     ).steps
     assert steps.tolist() == [2 * len(source) + 10 for source in SOURCES]
-    for limit in ({"max_new_tokens": 30}, {"max_length": 31, "max_new_tokens": None}):
-        given = {"logits_processor": silent, "return_dict_in_generate": True, **limit}
-        assert set(generated(model, inputs("t5"), **given).steps.tolist()) == {30}
+    given = {"logits_processor": silent, "return_dict_in_generate": True, "max_new_tokens": None}
+    for limit in ({"max_new_tokens": 30}, {"max_length": 31}):
+        assert set(generated(model, inputs("t5"), **{**given, **limit}).steps.tolist()) == {30}
+    longer = inputs("t5", SOURCES[:1])
+    assert generated(model, longer, **given, min_length=25).steps.tolist() == [25]  # 24 tokens and </s>
+    longer["decoder_input_ids"] = torch.tensor([[0, 8, 9, 10]])
+    assert generated(model, longer, **given).steps.tolist() == [2 * 4 + 10 - 3]
 
 
 def test_a_limit_never_exceeds_the_positions() -> None:
@@ -474,13 +484,16 @@ def test_a_predictor_sees_pieces_and_features_as_it_was_fitted() -> None:
     predicted = predictor.predict(lengths, features)
     limits = np.ceil(predictor.quantile(0.95, lengths, features)).astype(int)
     model.generation_config.max_length = 60
-    ours = generated(model, inputs("mbart50"), max_new_tokens=None, beam_size=3, score="bp-norm", length=predictor)
+    given = {"max_new_tokens": None, "beam_size": 3, "score": "bp-norm", "length": predictor}
+    ours = generated(model, inputs("mbart50"), **given)
     sentences = [
         Sentence(*each) for each in zip(SOURCES, limits.tolist(), [()] * 6, predicted.tolist(), strict=True)
     ]
     results = uncurse.beam_search(steps, sentences, Decoding.of(3, "bp-norm"))
     assert outputs("mbart50", ours) == [result.hypotheses[0].tokens for result in results]
     assert len({len(result.hypotheses[0].tokens) for result in results}) > 1
+    whole = generated(model, inputs("mbart50"), **given, stop="exhaustive", return_dict_in_generate=True)
+    assert whole.steps.tolist() == np.minimum(limits, 58).tolist()
 
 
 def test_options_of_generate_are_no_options_of_the_core() -> None:
@@ -534,7 +547,7 @@ def saved(kind: str, folder: Path) -> Path:
         config.decoder_start_token_id = own.lang_code_to_id["fr_XX"]
     model = random_model(config, 1)
     model.generation_config.max_length = 60
-    model.generation_config.bad_words_ids = [[config.pad_token_id]]
+    model.generation_config.bad_words_ids = [[config.pad_token_id], *([word] for word in range(5, 25))]
     model.generation_config.renormalize_logits = True
     model.save_pretrained(folder)
     own.save_pretrained(folder)

@@ -1,0 +1,156 @@
+"""OPUS-MT zh-en beside CTranslate2 and Hugging Face, on real sentences.
+
+The model must be in the cache (`uncurse models get opus-mt-zh-en`) and the sentences beside the project; a dozen
+of them are tried, or as many as UNCURSE_SENTENCES says.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import ctranslate2
+import numpy as np
+import pytest
+import torch
+
+from uncurse import RULES, SCORES, Decoding, Sentence, beam_search, judge, record
+from uncurse.catalogue import folder_of
+from uncurse.loading import open_model
+from uncurse.models.ctranslate2 import marian_weights, read_model, read_vocabulary
+from uncurse.models.marian import save_marian
+from uncurse.models.opened import OpenModel
+from uncurse.text.vocabulary import RankedPieces, Vocabulary
+
+TEXT = Path(__file__).parents[3] / "shared" / "data" / "wmt" / "newstest2020.zh"
+FOLDER = folder_of("opus-mt-zh-en")
+COUNT = int(os.environ.get("UNCURSE_SENTENCES", "12"))
+CAP = 60
+
+pytestmark = [
+    pytest.mark.skipif(FOLDER is None, reason="not fetched: uncurse models get opus-mt-zh-en"),
+    pytest.mark.skipif(not TEXT.exists(), reason=f"no sentences: {TEXT.name} is not beside the project"),
+]
+
+
+@pytest.fixture(scope="module")
+def opened() -> OpenModel:
+    return open_model("opus-mt-zh-en")
+
+
+@pytest.fixture(scope="module")
+def sources(opened: OpenModel) -> list[tuple[int, ...]]:
+    pieces = opened.source.encode(TEXT.read_text(encoding="utf-8").splitlines())
+    return [tuple(ids) for ids in pieces if 5 <= len(ids) <= 22][:COUNT]
+
+
+@pytest.fixture(scope="module")
+def vocabulary() -> Vocabulary:
+    assert FOLDER is not None
+    return Vocabulary(read_vocabulary(FOLDER / "model"))
+
+
+def differ_by_more_than_a_tie(ours: tuple[int, ...], score: float, theirs: tuple[int, ...], other: float) -> bool:
+    """Different outputs whose scores are not within rounding of one another."""
+    return ours != theirs and abs(score - other) > 1e-3
+
+
+def test_ctranslate2_finds_the_same(
+    opened: OpenModel, sources: list[tuple[int, ...]], vocabulary: Vocabulary
+) -> None:
+    peer = ctranslate2.Translator(str(FOLDER / "model"), compute_type="float32", intra_threads=1)  # type: ignore[operator]
+    theirs = peer.translate_batch(
+        [[vocabulary.pieces[piece] for piece in source] for source in sources],
+        beam_size=5, length_penalty=1, patience=1, min_decoding_length=0, max_decoding_length=CAP - 1,
+        return_scores=True,
+    )  # fmt: skip
+    decoding = Decoding.of(5, "length-norm", "beam-full", slots="refill")
+    ours = beam_search(opened.model, [Sentence(source, CAP) for source in sources], decoding)
+    same = 0
+    for result, other in zip(ours, theirs, strict=True):
+        best = result.hypotheses[0]
+        found = tuple(vocabulary.find(piece) or 0 for piece in other.hypotheses[0])
+        assert not differ_by_more_than_a_tie(best.tokens[:-1], best.score, found, other.scores[0])
+        assert best.score == pytest.approx(other.scores[0], abs=1e-3)
+        same += best.tokens[:-1] == found
+    print(f"{same} of {len(ours)} the same, the others within 1e-3")  # noqa: T201
+    assert same >= 0.98 * len(ours)
+
+
+@pytest.fixture(scope="module")
+def hugging_face(vocabulary: Vocabulary, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    assert FOLDER is not None
+    folder = tmp_path_factory.mktemp("opus")
+    path = FOLDER / "model" / "model.bin"
+    save_marian(folder, marian_weights(read_model(path), path, vocabulary.end))
+    return transformers.MarianMTModel.from_pretrained(folder).eval()
+
+
+def test_hugging_face_has_the_same_n_best_lists(
+    opened: OpenModel, sources: list[tuple[int, ...]], vocabulary: Vocabulary, hugging_face: Any
+) -> None:
+    width, end, pad = 4, vocabulary.end, len(vocabulary)
+    decoding = Decoding.of(width, "length-norm", "optimal", n_best=width, slots="refill")
+    ours = beam_search(opened.model, [Sentence(source, CAP) for source in sources], decoding)
+    capped = 0
+    for source, result in zip(sources, ours, strict=True):
+        with torch.inference_mode():
+            given = hugging_face.generate(
+                input_ids=torch.tensor([[*source, end]]), num_beams=width, num_return_sequences=width,
+                max_new_tokens=CAP, length_penalty=1.0, early_stopping="never", do_sample=False,
+                bad_words_ids=[[pad]], forced_eos_token_id=None,
+            )  # fmt: skip
+        theirs = [tuple(token for token in row[1:] if token != pad) for row in given.tolist()]
+        if any(row[-1] != end for row in theirs):
+            capped += 1
+            continue
+        for mine, other in zip((each.tokens for each in result.hypotheses), theirs, strict=True):
+            assert mine == other
+    assert capped <= max(1, 0.02 * len(sources))
+
+
+def test_a_sentence_is_translated_alike_alone_and_in_a_batch(
+    opened: OpenModel, sources: list[tuple[int, ...]]
+) -> None:
+    sentences = [Sentence(source, CAP) for source in sources]
+    decoding = Decoding.of(5, "length-norm")
+    together = beam_search(opened.model, sentences, decoding, batch=len(sentences))
+    for sentence, result in zip(sentences, together, strict=True):
+        (alone,) = beam_search(opened.model, [sentence], decoding)
+        one, two = alone.hypotheses[0], result.hypotheses[0]
+        assert not (one.tokens != two.tokens and abs(one.score - two.score) > 1e-4)
+        assert one.log_prob == pytest.approx(two.log_prob, abs=1e-4 * one.length) or one.tokens != two.tokens
+
+
+@pytest.mark.parametrize("score", [entry.name for entry in SCORES])
+def test_stopping_when_it_is_proved_loses_nothing(
+    opened: OpenModel, sources: list[tuple[int, ...]], score: str
+) -> None:
+    rescorer = SCORES.parse(f"{score}:reward=0.5" if "word-reward" in score else score)
+    for source in sources[: max(3, COUNT // 4) if COUNT < 100 else COUNT]:
+        sentence = Sentence(source, 2 * len(source) + 10, predicted=1.1 * len(source) + 1)
+        (live,) = beam_search(opened.model, [sentence], Decoding(10, rescorer, RULES.parse("optimal")))
+        (trace,) = record(opened.model, [sentence], 10)
+        exhaustive = judge(trace, rescorer, RULES.parse("exhaustive"), length=sentence.predicted)
+        assert live.optimality.proved
+        assert live.hypotheses[0].tokens == exhaustive.hypotheses[0].tokens
+        assert live.hypotheses[0].score == exhaustive.hypotheses[0].score
+        assert live.steps <= exhaustive.steps
+
+
+def test_lengths_are_predicted_as_the_model_translates(
+    opened: OpenModel, sources: list[tuple[int, ...]], vocabulary: Vocabulary
+) -> None:
+    assert opened.predictor is not None
+    lengths = np.array([len(source) for source in sources])
+    predicted = opened.predictor.predict(lengths, opened.model.features(sources))
+    greedy = beam_search(
+        opened.model, [Sentence(source, 150) for source in sources], Decoding.of(1, "log-prob", "first-finished")
+    )
+    found = [result.hypotheses[0] for result in greedy]
+    assert 0.9 < predicted.mean() / np.mean([each.length for each in found]) < 1.15
+    texts = [vocabulary.text(each.tokens) for each in found]
+    again = [len(pieces) + 1 for pieces in RankedPieces(vocabulary).encode(texts)]
+    assert abs(np.mean(again) - np.mean([each.length for each in found])) < 0.5
