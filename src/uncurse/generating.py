@@ -18,7 +18,6 @@ from transformers import (
     EncoderNoRepeatNGramLogitsProcessor,
     EncoderRepetitionPenaltyLogitsProcessor,
     EosTokenCriteria,
-    ForcedBOSTokenLogitsProcessor,
     GenerationConfig,
     LogitsProcessorList,
     MaxLengthCriteria,
@@ -187,12 +186,7 @@ def decode(
             sources.pieces, limits, prompts.words.tolist(), predicted, strict=True
         )
     ]
-    processors: Any = LogitsProcessorList(
-        # a forced first token is part of the prompt
-        each
-        for each in logits_processor
-        if not isinstance(each, ForcedBOSTokenLogitsProcessor)
-    )
+    processors: Any = logits_processor  # that of a forced first token never acts: the token is in the prompt
 
     def read(fed: Tensor, logits: Tensor) -> Tensor:
         """Processors see log-probabilities, as in the beam search of `generate`."""

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Self, final
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from transformers import (
     AutoConfig,
     AutoModelForSeq2SeqLM,
@@ -247,8 +248,7 @@ class HuggingFaceStepModel:
         frame, network = self._frame, self._network
         framed = [torch.tensor((*frame.before, *source, *frame.after), dtype=torch.long) for source in sources]
         check_positions(network, "a source", max(map(len, framed)))
-        padding = network.config.pad_token_id or 0  # some encoders tell padding by its id
-        ids = torch.nn.utils.rnn.pad_sequence(framed, batch_first=True, padding_value=padding)
+        ids = pad_sequence(framed, batch_first=True)
         lengths = torch.tensor([len(each) for each in framed])
         mask = (torch.arange(ids.shape[1]) < lengths[:, None]).long()
         ids, mask = ids.to(network.device), mask.to(network.device)
