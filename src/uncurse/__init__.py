@@ -31,11 +31,17 @@ if TYPE_CHECKING:
     from uncurse.translator import Translator
 
 
-def load(model: Path | str | None = None, device: str = "cpu") -> Translator:
-    """A translator from a folder with a model, or the one in the box; this needs the extra `translate`."""
+def load(
+    model: Path | str | None = None,
+    device: str = "cpu",
+    dtype: str = "float32",
+    source_lang: str | None = None,
+    target_lang: str | None = None,
+) -> Translator:
+    """A translator by the name of its model or its folder, or the one in the box; needs the extra `translate`."""
     from uncurse.loading import load as load_translator  # PyTorch is imported only where it is needed
 
-    return load_translator(model, device)
+    return load_translator(model, device, dtype, source_lang, target_lang)
 
 
 @overload

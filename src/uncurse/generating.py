@@ -6,6 +6,7 @@ logits processors and limits as ever, and returns what it always returns; only t
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, final
@@ -19,6 +20,7 @@ from transformers import (
     EncoderRepetitionPenaltyLogitsProcessor,
     EosTokenCriteria,
     GenerationConfig,
+    GenerationMixin,
     LogitsProcessorList,
     MaxLengthCriteria,
     PrefixConstrainedLogitsProcessor,
@@ -41,11 +43,11 @@ from uncurse.models.huggingface import (
     Readout,
     advance,
     attends,
-    end_of,
     mean_states,
     positions_of,
     vocabulary_of,
 )
+from uncurse.models.huggingface_folder import end_of
 from uncurse.rescoring import needs
 from uncurse.result import Result
 from uncurse.search import beam_search
@@ -241,8 +243,21 @@ def _check_able(
     if cache is not None and cache.get_seq_length() > 0:
         unable.append("past_key_values: this search has a cache of its own")
     unable += [f"{name}: it would not reach the model" for name in sorted(model_kwargs.keys() - HANDED_OVER)]
+    unable += [f"{name}: this search has no use for it" for name in _kept_back()]
     if unable:
         raise ValueError("uncurse.beam_search cannot do what is asked for: " + "; ".join(unable))
+
+
+def _kept_back() -> list[str]:
+    """What `generate` was given and does not hand on; only its frame tells.
+
+    Whoever reads from a streamer that nobody feeds waits for ever.
+    """
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_code is not inspect.unwrap(GenerationMixin.generate).__code__:
+        frame = frame.f_back
+    given = {} if frame is None else frame.f_locals
+    return [name for name in ("streamer", "assistant_model") if given.get(name) is not None]
 
 
 def _rewards(processor: SequenceBiasLogitsProcessor) -> bool:

@@ -47,7 +47,7 @@ def open_model(
         return opened(folder, device, Numbers(dtype))
     if folder is not None and not (folder / "config.json").exists():
         raise ValueError(f"{folder} is not a folder with a model")
-    from uncurse.models.huggingface import load_huggingface
+    from uncurse.models.huggingface_folder import load_huggingface
 
     _refuse("a model that transformers runs", dtype, None, None)
     return load_huggingface(str(model) if folder is None else folder, device, source_lang, target_lang)

@@ -39,6 +39,16 @@ class Pieces(Protocol):
 class Encoding(StepModel[S], Protocol[S]):
     """A step model that can also say what its encoder makes of sources."""
 
+    @property
+    def longest_source(self) -> int | None:
+        """The most pieces of a source; None if there is no end."""
+        ...
+
+    @property
+    def longest_output(self) -> int | None:
+        """The most tokens of an output, forced ones and `</s>` counted; None if there is no end."""
+        ...
+
     def features(self, sources: Sequence[Sequence[int]]) -> Floats:
         """A vector for each source, [sources, size]."""
         ...
@@ -128,10 +138,11 @@ class Translator:
 
     def _window(self, lines: list[str], first: int, prefix: tuple[int, ...], task: Task) -> Iterator[Translation]:
         sources = [tuple(pieces) for pieces in self._source.encode(lines)]
+        most = min(LONGEST, self.model.longest_source or LONGEST)
         for index, pieces in enumerate(sources):
-            if len(pieces) > LONGEST and not task.truncate_long_lines:
-                raise ValueError(f"line {first + index} has {len(pieces)} pieces; the most is {LONGEST}")
-        sources = [pieces[:LONGEST] for pieces in sources]
+            if len(pieces) > most and not task.truncate_long_lines:
+                raise ValueError(f"line {first + index} has {len(pieces)} pieces; the most is {most}")
+        sources = [pieces[:most] for pieces in sources]
         ready = {
             index: Translation(lines[index], ("",), None, None)
             for index, pieces in enumerate(sources)
@@ -182,6 +193,8 @@ class Translator:
         if predictor is not None:
             predicted = list(predictor.predict(lengths, features).tolist())
         limits = limits_of(limit, predictor, lengths, features)
+        if self.model.longest_output is not None:
+            limits = [min(most, self.model.longest_output) for most in limits]
         return [
             Sentence(source, max(most - len(prefix), task.min_length, 1), prefix, expected, task.min_length)
             for source, most, expected in zip(sources, limits, predicted, strict=True)

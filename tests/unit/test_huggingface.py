@@ -17,6 +17,7 @@ from transformers import (
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
     BartConfig,
+    GenerationConfig,
     GPT2Config,
     LogitsProcessor,
     LogitsProcessorList,
@@ -33,12 +34,14 @@ from transformers import (
     StoppingCriteriaList,
     T5Config,
     T5Tokenizer,
+    TextIteratorStreamer,
 )
 
 import uncurse
 from uncurse import Decoding, Sentence
 from uncurse.length import MLPLength
-from uncurse.models.huggingface import Frame, HuggingFaceStepModel, load_huggingface
+from uncurse.models.huggingface import Frame, HuggingFaceStepModel
+from uncurse.models.huggingface_folder import frame_of, load_huggingface
 from uncurse.testing import check_step_model
 from uncurse.translator import Translator
 
@@ -227,7 +230,7 @@ def test_rows_of_sentences_that_change_places_are_refused() -> None:
 
 def test_texts_longer_than_the_positions_are_refused() -> None:
     model = HuggingFaceStepModel(network("marian"), Frame((), (0,), (39,), end=0, banned=(0,)))
-    assert model.positions == 64
+    assert (model.longest_source, model.longest_output) == (63, 64)
     with pytest.raises(ValueError, match="a source of 65 tokens is too long: this model has 64 positions"):
         model.start([(5,) * 64])
     with pytest.raises(ValueError, match="an output of 65 tokens is too long"):
@@ -431,6 +434,16 @@ def test_what_cannot_act_is_refused_by_name(options: dict[str, object], message:
         generated(network("t5", implementation="sdpa"), given, **{"beam_size": 4, **options})
 
 
+def test_a_streamer_and_an_assistant_are_refused() -> None:
+    """`generate` does not hand them on, and who waits for a streamer would wait for ever."""
+    streamer: Any = TextIteratorStreamer(None)  # type: ignore[arg-type]
+    streamer.put = lambda _: None  # generate shows it the prompt first
+    with pytest.raises(ValueError, match="streamer: this search has no use for it"):
+        generated(network("t5"), inputs("t5", SOURCES[:1]), streamer=streamer)
+    with pytest.raises(ValueError, match="assistant_model: this search has no use for it"):
+        generated(network("t5"), inputs("t5", SOURCES[:1]), assistant_model=network("t5"))
+
+
 def test_everything_that_cannot_act_is_named_at_once() -> None:
     with pytest.raises(ValueError, match=r"num_beams = 4: .*; length_penalty = 2.0"):
         generated(network("t5"), inputs("t5"), num_beams=4, length_penalty=2.0)
@@ -593,6 +606,12 @@ def test_a_folder_translates_as_generate_does(kind: str, tmp_path: Path) -> None
     assert found == expected
     assert len(set(found)) == len(LINES)
     assert [each.texts[0] for each in ours] == own.batch_decode(expected, skip_special_tokens=True)
+
+
+def test_a_target_without_a_start_token_starts_with_its_language(tmp_path: Path) -> None:
+    own = tokenizer("mbart", tmp_path)
+    config = GenerationConfig(bos_token_id=0, pad_token_id=1, eos_token_id=2)  # type: ignore[no-untyped-call]
+    assert frame_of(own, config, "en_XX", "fr_XX").prompt == (own.lang_code_to_id["fr_XX"],)
 
 
 @WITHOUT_SACREMOSES

@@ -31,6 +31,9 @@ class Letters:
 class Encoder(RandomModel):  # type: ignore[misc]
     """A random model with features."""
 
+    longest_source: int | None = None
+    longest_output: int | None = None
+
     def features(self, sources: Sequence[Sequence[int]]) -> Floats:
         return np.zeros((len(sources), 1))
 
@@ -122,3 +125,17 @@ def test_an_infinite_gap_is_null() -> None:
     never = Encoder(seed=1, vocabulary=7, ending=-math.inf)
     (truncated,) = Translator(never, Letters(), Letters(), FixedRatio(1.0)).translate(["ab"])
     assert json.loads(json_line(truncated))["gap"] is None
+
+
+def test_nothing_is_longer_than_the_model_can_tell_places_apart() -> None:
+    class Bounded(Encoder):  # type: ignore[misc]
+        longest_source = 5
+        longest_output = 6
+
+    never = Bounded(seed=1, vocabulary=7, ending=-math.inf)
+    translator = Translator(never, Letters(), Letters(), FixedRatio(1.5))
+    (found,) = translator.translate(["abcde"], beam=2)
+    assert found.result is not None
+    assert found.result.hypotheses[0].length == 6
+    with pytest.raises(ValueError, match="line 1 has 6 pieces; the most is 5"):
+        translator.translate(["abcdef"])

@@ -67,6 +67,8 @@ class LSTMStepModel:
     begin: Final = BEGIN
     end: Final = END
     attends: Final = True
+    longest_source: Final = None
+    longest_output: Final = None
 
     def __init__(self, network: AttentionalLSTM, signature: str) -> None:
         self._network = network.eval()

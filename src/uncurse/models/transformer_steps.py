@@ -161,6 +161,8 @@ class TransformerStepModel:
         self.vocabulary = network.vocabulary
         self.begin = network.vocabulary  # no token: Marian starts from a zero embedding
         self.end = network.end
+        self.longest_source = network.places - 1  # and </s>
+        self.longest_output = network.places
 
     @torch.inference_mode()
     def start(self, sources: Sequence[Sequence[int]]) -> TransformerState:
