@@ -51,7 +51,7 @@ def test_tests_named_in_the_documents_exist() -> None:
         assert f"def {name}(" in code
 
 
-def test_the_demo_shows_what_the_readme_says() -> None:
+def test_the_curse_in_miniature_is_as_the_theory_shows_it() -> None:
     shown = subprocess.run(
         [sys.executable, ROOT / "examples" / "curse.py"],
         capture_output=True,
@@ -60,8 +60,8 @@ def test_the_demo_shows_what_the_readme_says() -> None:
         env={"COLUMNS": "160", "PYTHONIOENCODING": "utf-8"},
     ).stdout
     lines = {re.sub(r"\s{2,}", " | ", line.strip()) for line in shown.splitlines()}
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (\d+) \| (log-prob|bp-norm) \| (.+) \| (\w+) \|$", readme, flags=re.MULTILINE)
+    page = (ROOT / "docs" / "theory.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d+) \| (log-prob|bp-norm) \| (.+) \| (\w+) \|$", page, flags=re.MULTILINE)
     assert rows
     for width, score, output, proof in rows:
         found = [line for line in lines if line.startswith(f"{width} | {score} | {output} | ")]

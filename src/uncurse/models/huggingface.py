@@ -21,6 +21,7 @@ from transformers import (
 
 from uncurse.arrays import Floats, Ints
 from uncurse.model import Continuations
+from uncurse.models.tensors import doubles
 
 # From the tokens fed so far, [rows, length], and logits, [rows, vocabulary], to log-probabilities.
 Readout = Callable[[Tensor, Tensor], Tensor]
@@ -140,8 +141,8 @@ def advance(
         weights = None
         if attention:
             heads = output.cross_attentions[-1][:, :, -1].float()  # [rows, heads, positions]
-            weights = _doubles(heads.mean(dim=1).gather(1, cohort.memory.pieces))
-        found.append(Continuations(ids.cpu().numpy(), _doubles(values), weights))
+            weights = doubles(heads.mean(dim=1).gather(1, cohort.memory.pieces))
+        found.append(Continuations(ids.cpu().numpy(), doubles(values), weights))
         after.append(Cohort(cohort.memory, cohort.sentence, fed, cohort.cache))
     return _together(found), Cohorts(tuple(after))
 
@@ -183,14 +184,9 @@ def attends(network: PreTrainedModel) -> bool:
 
 def mean_states(memory: Memory) -> Floats:
     """The mean of the encoder's states over all tokens of each source, [sources, hidden]."""
-    inside = _doubles(memory.mask)[:, :, None]
-    mean: Floats = (_doubles(memory.states) * inside).sum(axis=1) / inside.sum(axis=1)
+    inside = doubles(memory.mask)[:, :, None]
+    mean: Floats = (doubles(memory.states) * inside).sum(axis=1) / inside.sum(axis=1)
     return mean
-
-
-def _doubles(values: Tensor) -> Floats:
-    doubles: Floats = values.cpu().double().numpy()
-    return doubles
 
 
 @final
@@ -251,5 +247,5 @@ def fingerprint_of(network: PreTrainedModel, *facts: str) -> str:
     digest = sha256("\n".join((json.dumps(config, sort_keys=True, default=str), *facts)).encode())
     for name, tensor in sorted(network.state_dict().items()):
         sample = tensor.flatten()[:: max(1, tensor.numel() // 64)]
-        digest.update(f"{name} {tuple(tensor.shape)}".encode() + _doubles(sample).tobytes())
+        digest.update(f"{name} {tuple(tensor.shape)}".encode() + doubles(sample).tobytes())
     return digest.hexdigest()[:16]

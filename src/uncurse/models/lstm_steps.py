@@ -9,11 +9,12 @@ from typing import Final, Self, final
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from uncurse.arrays import Floats, Ints
 from uncurse.model import Continuations
+from uncurse.models.lanes import Lanes
 from uncurse.models.lstm import AttentionalLSTM, Carry, Memory
+from uncurse.models.tensors import beside, doubles
 from uncurse.text.subwords import BEGIN, END
 
 
@@ -38,12 +39,10 @@ class LSTMState:
 
     def append(self, other: Self) -> Self:
         """These sentences and then the others."""
-        positions = max(self.memory.states.shape[1], other.memory.states.shape[1])
         memory = Memory(
-            *(
-                torch.cat(parts)
-                for parts in zip(_widened(self, positions), _widened(other, positions), strict=True)
-            )
+            beside(self.memory.states, other.memory.states, 1),
+            beside(self.memory.keys, other.memory.keys, 1),
+            beside(self.memory.padding, other.memory.padding, 1, fill=True),
         )
         mine, theirs = self.carry, other.carry
         carry = Carry(
@@ -52,12 +51,6 @@ class LSTMState:
             torch.cat((mine.feed, theirs.feed)),
         )
         return type(self)(memory, carry, torch.cat((self.sentence, other.sentence + len(self.memory.states))))
-
-
-def _widened(state: LSTMState, positions: int) -> Memory:
-    states, keys, padding = state.memory
-    more = positions - states.shape[1]
-    return Memory(pad(states, (0, 0, 0, more)), pad(keys, (0, 0, 0, more)), pad(padding, (0, more), value=True))
 
 
 @final
@@ -92,15 +85,15 @@ class LSTMStepModel:
         logits = network.logits(attended)  # [rows, vocabulary]
         values, ids = logits.topk(min(k, self.vocabulary), dim=1)
         log_probs = values - logits.logsumexp(dim=1, keepdim=True)
-        given = Continuations(ids.cpu().numpy(), _doubles(log_probs), _doubles(weights) if attention else None)
+        given = Continuations(ids.cpu().numpy(), doubles(log_probs), doubles(weights) if attention else None)
         return given, LSTMState(state.memory, carry._replace(feed=attended), state.sentence)
 
     @torch.inference_mode()
     def features(self, sources: Sequence[Sequence[int]]) -> Floats:
         """The mean of the encoder's states over the pieces of each source, [sources, hidden]."""
         memory, _ = self._encode(sources)
-        inside = _doubles(~memory.padding)[:, :, None]
-        mean: Floats = (_doubles(memory.states) * inside).sum(axis=1) / inside.sum(axis=1)
+        inside = doubles(~memory.padding)[:, :, None]
+        mean: Floats = (doubles(memory.states) * inside).sum(axis=1) / inside.sum(axis=1)
         return mean
 
     def _encode(self, sources: Sequence[Sequence[int]]) -> tuple[Memory, Carry]:
@@ -108,22 +101,10 @@ class LSTMStepModel:
         return self._network.encode(ids.to(self._device), lengths)
 
     def _attend(self, state: LSTMState, states: Tensor) -> tuple[Tensor, Tensor]:
-        """Attention of ragged beams: rows are laid out by sentence, so that one product serves them all."""
-        counts = torch.bincount(state.sentence, minlength=len(state.memory.states))
-        lanes = int(counts.max())
-        if len(states) == len(counts) * lanes:
-            attended, weights = self._network.attend(state.memory, states.view(len(counts), lanes, -1))
-            return attended.flatten(0, 1), weights.flatten(0, 1)
-        lane = torch.arange(len(states), device=states.device) - (counts.cumsum(0) - counts)[state.sentence]
-        laid_out = states.new_zeros(len(counts), lanes, states.shape[1])
-        laid_out[state.sentence, lane] = states
-        attended, weights = self._network.attend(state.memory, laid_out)
-        return attended[state.sentence, lane], weights[state.sentence, lane]
-
-
-def _doubles(values: Tensor) -> Floats:
-    doubles: Floats = values.cpu().double().numpy()
-    return doubles
+        """Attention of ragged beams in one product."""
+        lanes = Lanes.of(state.sentence, len(state.memory.states))
+        attended, weights = self._network.attend(state.memory, lanes.spread(states))
+        return lanes.gather(attended), lanes.gather(weights)
 
 
 def padded(sources: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:

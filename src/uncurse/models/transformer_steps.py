@@ -20,6 +20,7 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 from uncurse.arrays import Floats, Ints
 from uncurse.model import Continuations
 from uncurse.models.lanes import Lanes
+from uncurse.models.tensors import beside, doubles
 from uncurse.models.transformer import Transformer, joined, split
 
 ROOM: Final = 4  # steps for which a tree has room when its dead nodes have been cleared away
@@ -42,30 +43,22 @@ class Tree:
         """How many nodes there is room for."""
         return self.keys[0].shape[2]
 
-    def taking(self, sentences: Tensor, nodes: Tensor) -> Tree:
-        """Some sentences with some of their nodes, [sentences, nodes]."""
+    def take(self, sentences: Tensor, places: Tensor, nodes: int) -> Tree:
+        """Some sentences with what lies at given places, [sentences, room]: first nodes, then room for more."""
         heads, size = self.keys[0].shape[1], self.keys[0].shape[3]
         rows = sentences[:, None] * heads + torch.arange(heads, device=sentences.device)
-        places = (rows[:, :, None] * self.room + nodes[:, None]).flatten()
-        shape = len(sentences), heads, nodes.shape[1], size
+        chosen = (rows[:, :, None] * self.room + places[:, None]).flatten()
+        shape = len(sentences), heads, places.shape[1], size
 
-        def taken(all_nodes: Tensor) -> Tensor:
-            return all_nodes.reshape(-1, size).index_select(0, places).view(shape)
+        def taken(parts: list[Tensor]) -> list[Tensor]:
+            return [part.reshape(-1, size).index_select(0, chosen).view(shape) for part in parts]
 
-        return Tree([taken(keys) for keys in self.keys], [taken(values) for values in self.values], self.nodes)
+        return Tree(taken(self.keys), taken(self.values), nodes)
 
     def beside(self, other: Tree) -> Tree:
         """The sentences of both."""
-        room = max(self.room, other.room)
-
-        def both(mine: list[Tensor], theirs: list[Tensor]) -> list[Tensor]:
-            return [
-                torch.cat([pad(part, (0, 0, 0, room - part.shape[2])) for part in parts])
-                for parts in zip(mine, theirs, strict=True)
-            ]
-
         nodes = max(self.nodes, other.nodes)
-        return Tree(both(self.keys, other.keys), both(self.values, other.values), nodes)
+        return Tree(_all_beside(self.keys, other.keys), _all_beside(self.values, other.values), nodes)
 
 
 @final
@@ -84,16 +77,8 @@ class Memory:
 
     def beside(self, other: Self) -> Self:
         """The sentences of both."""
-        positions = max(self.inside.shape[1], other.inside.shape[1])
-
-        def both(mine: list[Tensor], theirs: list[Tensor]) -> list[Tensor]:
-            return [
-                torch.cat([pad(part, (0, 0, 0, positions - part.shape[2])) for part in parts])
-                for parts in zip(mine, theirs, strict=True)
-            ]
-
-        inside = torch.cat([pad(each.inside, (0, positions - each.inside.shape[1])) for each in (self, other)])
-        return type(self)(both(self.keys, other.keys), both(self.values, other.values), inside)
+        keys, values = _all_beside(self.keys, other.keys), _all_beside(self.values, other.values)
+        return type(self)(keys, values, beside(self.inside, other.inside, 1))
 
 
 @final
@@ -118,12 +103,10 @@ class TransformerState:
 
     def append(self, other: Self) -> Self:
         """These sentences and then the others."""
-        steps = max(self.paths.shape[1], other.paths.shape[1])
-        paths = [pad(each.paths, (0, steps - each.paths.shape[1]), value=-1) for each in (self, other)]
         return type(self)(
             self.memory.beside(other.memory),
             self.tree.beside(other.tree),
-            torch.cat(paths),
+            beside(self.paths, other.paths, 1, fill=-1),
             torch.cat((self.sentence, other.sentence + len(self.depth))),
             torch.cat((self.depth, other.depth)),
         )
@@ -136,8 +119,7 @@ class TransformerState:
         used = used[:, :-1]
         nodes = int(used.sum(dim=1).max())
         order = used.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, :nodes]
-        tree = self.tree.taking(sentences, pad(order, (0, ROOM * lanes)))
-        tree.nodes = nodes
+        tree = self.tree.take(sentences, pad(order, (0, ROOM * lanes)), nodes)
         moved = pad(used.cumsum(dim=1) - 1, (0, 1), value=-1)
         paths = moved[self.sentence[:, None], self.paths]
         return replace(self, tree=tree, paths=paths)
@@ -217,16 +199,16 @@ class TransformerStepModel:
             attended = scaled_dot_product_attention(query, keys, values, seen_pieces)
             states = layer.feed_forward(layer.cross.close(states, lanes.gather(joined(attended))))
         log_probs, ids = network.output.best(states, min(k, self.vocabulary))
-        received = None if weights is None else _doubles(lanes.gather(weights))
-        given = Continuations(ids.cpu().numpy(), _doubles(log_probs), received)
+        received = None if weights is None else doubles(lanes.gather(weights))
+        given = Continuations(ids.cpu().numpy(), doubles(log_probs), received)
         return given, replace(state, paths=paths, depth=state.depth + 1)
 
     @torch.inference_mode()
     def features(self, sources: Sequence[Sequence[int]]) -> Floats:
         """The mean of the encoder's states over the pieces of each source and its end, [sources, size]."""
         states, inside = self._network.encode(sources)
-        there = _doubles(inside)[:, :, None]
-        mean: Floats = (_doubles(states) * there).sum(axis=1) / there.sum(axis=1)
+        there = doubles(inside)[:, :, None]
+        mean: Floats = (doubles(states) * there).sum(axis=1) / there.sum(axis=1)
         return mean
 
     def _mask(self, paths: Tensor, lanes: Lanes, nodes: int) -> Tensor:
@@ -248,6 +230,6 @@ def _weights(query: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
     return received
 
 
-def _doubles(values: Tensor) -> Floats:
-    doubles: Floats = values.cpu().double().numpy()
-    return doubles
+def _all_beside(mine: list[Tensor], theirs: list[Tensor]) -> list[Tensor]:
+    """The sentences of both in every layer, [sentences, heads, places, size]."""
+    return [beside(one, two, 2) for one, two in zip(mine, theirs, strict=True)]
