@@ -18,7 +18,7 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(READY)
-	@$(BIN)/python examples/curse.py
+	@$(BIN)/python examples/demo.py
 
 test: $(READY)
 	$(BIN)/pytest --numprocesses 2

@@ -55,6 +55,18 @@ def test_prefixes_share_the_nodes_of_their_tree() -> None:
     assert state.tree.room <= 30 + 5 * 10  # and not 30 nodes for each of 10 prefixes
 
 
+def test_sentences_that_have_left_leave_nothing_behind() -> None:
+    steps = model()
+    state = steps.start(SOURCES[:1])
+    for _ in range(40):  # another joins, three steps are made, the first leaves
+        state = state.append(steps.start(SOURCES[:1]))
+        for _ in range(3):
+            _, state = steps.step(state, np.full(len(state.paths), 7), 1, attention=False)
+        state = state.select(np.arange(1, len(state.paths)))
+    assert state.paths.shape == (1, 3)
+    assert state.tree.room <= 10
+
+
 @pytest.mark.parametrize("k", [1, 7, 90, 100])
 @pytest.mark.parametrize("ordered", [True, False])
 def test_the_best_outputs_are_those_of_a_log_softmax(

@@ -122,7 +122,7 @@ class TransformerState:
         tree = self.tree.take(sentences, pad(order, (0, ROOM * lanes)), nodes)
         moved = pad(used.cumsum(dim=1) - 1, (0, 1), value=-1)
         paths = moved[self.sentence[:, None], self.paths]
-        return replace(self, tree=tree, paths=paths)
+        return replace(self, tree=tree, paths=paths[:, (paths >= 0).any(dim=0)])  # steps of those who have left
 
     def with_room(self, width: int) -> Self:
         """The same prefixes in a tree that has room for a step."""
