@@ -13,7 +13,7 @@ from torch.nn.functional import linear
 
 from uncurse.models.lanes import Lanes
 
-CHUNK: Final = 4096  # outputs whose logits are looked at while they lie in the cache
+CHUNK: Final = 1 << 19  # logits that are looked at while they lie in the cache
 BLOCK: Final = 16  # outputs of which the best is looked at first
 
 
@@ -47,16 +47,16 @@ class Matrix:
         step = self.values.abs().amax(dim=1).clamp(min=1e-30) / 127.0
         return (self.values / step[:, None]).round().to(torch.int8), step
 
-    def rows(self, first: int, last: int) -> Self:
-        """Some of the outputs."""
-        return type(self)(self.values[first:last], None if self.scale is None else self.scale[first:last])
-
 
 class Product(Protocol):
     """Multiplies rows, [rows, inputs], with weights and adds a bias, [rows, outputs]."""
 
     def __call__(self, rows: Tensor) -> Tensor:
         """The products."""
+        ...
+
+    def part(self, first: int, last: int) -> Product:
+        """The same for some of the outputs; no weight is copied."""
         ...
 
 
@@ -71,6 +71,10 @@ class FloatProduct:
     def __call__(self, rows: Tensor) -> Tensor:
         """The products, float32 whatever they are computed in."""
         return linear(rows.to(self.weight.dtype), self.weight, self.bias).float()
+
+    def part(self, first: int, last: int) -> FloatProduct:
+        """The same for some of the outputs."""
+        return FloatProduct(self.weight[first:last], None if self.bias is None else self.bias[first:last])
 
 
 @final
@@ -90,6 +94,11 @@ class Int8Product:
         products = wholes.to(torch.float32).mul_(step)
         products = products.mul_(self.step) if self.bias is None else torch.addcmul(self.bias, products, self.step)
         return products.view(*rows.shape[:-1], -1)
+
+    def part(self, first: int, last: int) -> Int8Product:
+        """The same for some of the outputs."""
+        bias = None if self.bias is None else self.bias[first:last]
+        return Int8Product(self.weight[:, first:last], self.step[first:last], bias)
 
 
 def product_of(matrix: Matrix, bias: Tensor | None, numbers: Numbers) -> Product:
@@ -112,23 +121,20 @@ class OutputLayer:
 
     def __init__(self, matrix: Matrix, bias: Tensor, numbers: Numbers) -> None:
         self.outputs = len(bias)
-        cuts = range(0, self.outputs, CHUNK)
-        self._chunks = [
-            (first, product_of(matrix.rows(first, first + CHUNK), bias[first : first + CHUNK], numbers))
-            for first in cuts
-        ]
+        self._product = product_of(matrix, bias, numbers)
 
     def best(self, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Log-probabilities and numbers of the k best outputs, falling, [rows, k]."""
         best = _Best(rows.new_empty(len(rows), 0), torch.empty(len(rows), 0, dtype=torch.long, device=rows.device))
         total = rows.new_full((len(rows),), -torch.inf)
-        for first, product in self._chunks:
-            logits = product(rows)
+        chunk = max(CHUNK // len(rows), 1)
+        for first in range(0, self.outputs, chunk):
+            logits = self._product.part(first, first + chunk)(rows)
             peak = logits.amax(dim=1)
             best = best.with_chunk(logits, peak, first, k)
             # log-softmax goes through each row while it is near; its highest value tells the sum of the chunk
-            chunk = peak - logits.log_softmax(dim=1).amax(dim=1)
-            total = torch.logaddexp(total, chunk.where(peak > -torch.inf, peak))
+            here = peak - logits.log_softmax(dim=1).amax(dim=1)
+            total = torch.logaddexp(total, here.where(peak > -torch.inf, peak))
         return best.values - total[:, None], best.tokens
 
 
