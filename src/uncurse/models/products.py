@@ -13,7 +13,7 @@ from torch.nn.functional import linear
 
 from uncurse.models.lanes import Lanes
 
-CHUNK: Final = 1 << 19  # logits that are looked at while they lie in the cache
+CHUNK: Final = 5000  # outputs whose logits are looked at while they lie in the cache
 BLOCK: Final = 16  # outputs of which the best is looked at first
 
 
@@ -47,16 +47,16 @@ class Matrix:
         step = self.values.abs().amax(dim=1).clamp(min=1e-30) / 127.0
         return (self.values / step[:, None]).round().to(torch.int8), step
 
+    def rows(self, first: int, last: int) -> Self:
+        """Some of the outputs."""
+        return type(self)(self.values[first:last], None if self.scale is None else self.scale[first:last])
+
 
 class Product(Protocol):
     """Multiplies rows, [rows, inputs], with weights and adds a bias, [rows, outputs]."""
 
     def __call__(self, rows: Tensor) -> Tensor:
         """The products."""
-        ...
-
-    def part(self, first: int, last: int) -> Product:
-        """The same for some of the outputs; no weight is copied."""
         ...
 
 
@@ -72,9 +72,24 @@ class FloatProduct:
         """The products, float32 whatever they are computed in."""
         return linear(rows.to(self.weight.dtype), self.weight, self.bias).float()
 
-    def part(self, first: int, last: int) -> FloatProduct:
-        """The same for some of the outputs."""
-        return FloatProduct(self.weight[first:last], None if self.bias is None else self.bias[first:last])
+
+@final
+class PackedProduct:
+    """In floating point on a CPU, with weights laid out once as oneDNN likes them.
+
+    Few rows at a time take between half and nine tenths of the time of the plain product.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        self._dtype = weight.dtype
+        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight)
+        self._bias = bias
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """The products, float32 whatever they are computed in."""
+        given = rows.to(self._dtype).contiguous()
+        products: Tensor = torch.ops.mkldnn._linear_pointwise(given, self._weight, self._bias, "none", [], "")
+        return products.float()
 
 
 @final
@@ -95,11 +110,6 @@ class Int8Product:
         products = products.mul_(self.step) if self.bias is None else torch.addcmul(self.bias, products, self.step)
         return products.view(*rows.shape[:-1], -1)
 
-    def part(self, first: int, last: int) -> Int8Product:
-        """The same for some of the outputs."""
-        bias = None if self.bias is None else self.bias[first:last]
-        return Int8Product(self.weight[:, first:last], self.step[first:last], bias)
-
 
 def product_of(matrix: Matrix, bias: Tensor | None, numbers: Numbers) -> Product:
     """A product with some weights in some numbers."""
@@ -107,7 +117,9 @@ def product_of(matrix: Matrix, bias: Tensor | None, numbers: Numbers) -> Product
         wholes, step = matrix.wholes
         return Int8Product(wholes.t(), step, bias)
     dtype = getattr(torch, numbers.value)
-    return FloatProduct(matrix.floats.to(dtype), None if bias is None else bias.to(dtype))
+    weight, bias = matrix.floats.to(dtype), None if bias is None else bias.to(dtype)
+    packs = weight.device.type == "cpu" and numbers is not Numbers.FLOAT16 and torch.backends.mkldnn.enabled
+    return PackedProduct(weight, bias) if packs else FloatProduct(weight, bias)
 
 
 @final
@@ -121,15 +133,17 @@ class OutputLayer:
 
     def __init__(self, matrix: Matrix, bias: Tensor, numbers: Numbers) -> None:
         self.outputs = len(bias)
-        self._product = product_of(matrix, bias, numbers)
+        self._chunks = [
+            (first, product_of(matrix.rows(first, first + CHUNK), bias[first : first + CHUNK], numbers))
+            for first in range(0, self.outputs, CHUNK)
+        ]
 
     def best(self, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Log-probabilities and numbers of the k best outputs, falling, [rows, k]."""
         best = _Best(rows.new_empty(len(rows), 0), torch.empty(len(rows), 0, dtype=torch.long, device=rows.device))
         total = rows.new_full((len(rows),), -torch.inf)
-        chunk = max(CHUNK // len(rows), 1)
-        for first in range(0, self.outputs, chunk):
-            logits = self._product.part(first, first + chunk)(rows)
+        for first, product in self._chunks:
+            logits = product(rows)
             peak = logits.amax(dim=1)
             best = best.with_chunk(logits, peak, first, k)
             # log-softmax goes through each row while it is near; its highest value tells the sum of the chunk
