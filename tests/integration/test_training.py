@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from made_up import translated, write_task
 
 from uncurse import RULES, SCORES, judge, load, record
@@ -24,6 +25,7 @@ from uncurse.records import OutputFile
 from uncurse.training.checkpoint import load_checkpoint
 from uncurse.training.data import Batch, Pairs, read_lines
 from uncurse.training.loop import DivergedError, Trainer
+from uncurse.training.precision import Precision
 from uncurse.training.recipe import read_recipe
 
 WAYS = ["log-prob", "length-norm", "gnmt:beta=0.1", "word-reward:reward=0.5", "bounded-word-reward:reward=0.5",
@@ -148,6 +150,17 @@ def test_an_interrupted_run_reaches_the_same_weights(tmp_path: Path, monkeypatch
     assert [line.split(",")[0] for line in log[0].splitlines()] == [
         line.split(",")[0] for line in log[1].splitlines()
     ]
+
+
+def test_bfloat16_learns_and_keeps_weights_in_float32(tmp_path: Path) -> None:
+    write_task(tmp_path, lines=200, epochs=2)
+    trainer = Trainer(
+        read_recipe(tmp_path / "recipe.toml"), tmp_path, tmp_path / "run", precision=Precision.BFLOAT16
+    )
+    before = trainer.dev_perplexity()
+    trainer.run()
+    assert trainer.dev_perplexity() < before
+    assert {parameter.dtype for parameter in trainer._network.parameters()} == {torch.float32}
 
 
 def test_a_folder_keeps_to_its_recipe(tmp_path: Path) -> None:

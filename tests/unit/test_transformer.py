@@ -204,6 +204,15 @@ def test_folders_are_known_by_what_they_hold(tmp_path: Path) -> None:
     )
     with pytest.raises(ValueError, match="has a piece twice"):
         open_model(argos)
+    (argos / "model" / "shared_vocabulary.json").write_text(json.dumps(PIECES), encoding="utf-8")
+    broken(
+        argos / "model",
+        lambda content: content.replace(
+            b"encoder/layer_0/ffn/linear_1/bias", b"encoder/layer_9/ffn/linear_1/bias"
+        ),
+    )
+    with pytest.raises(ValueError, match="it lacks 'encoder/layer_0/ffn/linear_1/bias'"):
+        open_model(argos)
     with pytest.raises(ValueError, match="did you mean 'opus-mt-zh-en'"):
         open_model("opus-mt-zh")
 

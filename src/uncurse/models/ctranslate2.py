@@ -124,6 +124,9 @@ def marian_weights(arrays: Mapping[str, NDArray[Any]], path: Path, end: int) -> 
     activation = int(arrays["decoder/activation"]) if "decoder/activation" in arrays else 0
     if activation not in ACTIVATIONS:
         raise ValueError(f"{path} is of another family: its activation is number {activation}")
+    for name, array in arrays.items():
+        if array.dtype == np.int8 and array.ndim and f"{name}_scale" not in arrays:
+            raise ValueError(f"{path} is damaged: {name} has no scale")
     tensors = {name: torch.from_numpy(array.copy()) for name, array in arrays.items() if array.ndim}
     matrices = {
         name.removesuffix("/weight"): Matrix(

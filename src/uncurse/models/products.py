@@ -77,7 +77,7 @@ class FloatProduct:
 class PackedProduct:
     """In floating point on a CPU, with weights laid out once as oneDNN likes them.
 
-    Few rows at a time take between half and nine tenths of the time of the plain product.
+    A plain product lays them out anew each time, which costs the more the fewer rows there are.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:

@@ -60,17 +60,29 @@ class Norm:
 
 @final
 @dataclass(frozen=True, eq=False)
+class Closing:
+    """How every part of a layer ends: a product is added to the states, and the sum is normalised."""
+
+    outer: Product
+    norm: Norm
+
+    def __call__(self, states: Tensor, found: Tensor) -> Tensor:
+        """The states after this part of a layer, given what it has found."""
+        return self.norm(states + self.outer(found))
+
+
+@final
+@dataclass(frozen=True, eq=False)
 class FeedForward:
     """Two products with an activation between them."""
 
     inner: Product
-    outer: Product
-    norm: Norm
     activation: Callable[[Tensor], Tensor]
+    close: Closing
 
     def __call__(self, states: Tensor) -> Tensor:
         """The states after this part of a layer."""
-        return self.norm(states + self.outer(self.activation(self.inner(states))))
+        return self.close(states, self.activation(self.inner(states)))
 
 
 @final
@@ -79,12 +91,7 @@ class SelfAttention:
     """Attention of a sequence to itself."""
 
     inputs: Product  # queries, keys and values in one product
-    outer: Product
-    norm: Norm
-
-    def close(self, states: Tensor, attended: Tensor) -> Tensor:
-        """The states after this part of a layer, given what was seen."""
-        return self.norm(states + self.outer(attended))
+    close: Closing
 
 
 @final
@@ -94,12 +101,7 @@ class CrossAttention:
 
     query: Product
     memory: Product  # keys and values in one product
-    outer: Product
-    norm: Norm
-
-    def close(self, states: Tensor, attended: Tensor) -> Tensor:
-        """The states after this part of a layer, given what was seen."""
-        return self.norm(states + self.outer(attended))
+    close: Closing
 
 
 @final
@@ -185,19 +187,17 @@ class Transformer:
         cross = CrossAttention(
             self._product(f"{name}/attention/linear_0"),
             self._product(f"{name}/attention/linear_1"),
-            self._product(f"{name}/attention/linear_2"),
-            self._norm(f"{name}/attention/layer_norm"),
+            self._closing(f"{name}/attention", "linear_2"),
         )
         own = self._self_attention(f"{name}/self_attention")
         return DecoderLayer(own, cross, self._feed_forward(f"{name}/ffn"))
 
     def _self_attention(self, name: str) -> SelfAttention:
-        inputs, outer = self._product(f"{name}/linear_0"), self._product(f"{name}/linear_1")
-        return SelfAttention(inputs, outer, self._norm(f"{name}/layer_norm"))
+        return SelfAttention(self._product(f"{name}/linear_0"), self._closing(name, "linear_1"))
 
     def _feed_forward(self, name: str) -> FeedForward:
-        inner, outer = self._product(f"{name}/linear_0"), self._product(f"{name}/linear_1")
-        return FeedForward(inner, outer, self._norm(f"{name}/layer_norm"), ACTIVATIONS[self._weights.activation])
+        activation = ACTIVATIONS[self._weights.activation]
+        return FeedForward(self._product(f"{name}/linear_0"), activation, self._closing(name, "linear_1"))
 
     def _product(self, name: str) -> Product:
         matrix = self._weights.matrices[name]
@@ -206,8 +206,9 @@ class Transformer:
             Matrix(matrix.values.to(self.device), scale), self._vector(f"{name}/bias"), self._numbers
         )
 
-    def _norm(self, name: str) -> Norm:
-        return Norm(self._vector(f"{name}/gamma"), self._vector(f"{name}/beta"))
+    def _closing(self, name: str, outer: str) -> Closing:
+        norm = Norm(self._vector(f"{name}/layer_norm/gamma"), self._vector(f"{name}/layer_norm/beta"))
+        return Closing(self._product(f"{name}/{outer}"), norm)
 
     def _vector(self, name: str) -> Tensor:
         return self._weights.vectors[name].to(self.device)

@@ -57,7 +57,11 @@ def _opened(
     source_path = next((place for place in places if place.exists()), None)
     if source_path is None:
         raise ValueError(f"{folder} has no subword model: neither {' nor '.join(SOURCES)}")
-    embedded = len(weights.matrices["decoder/embeddings"].values)
+    try:
+        network = Transformer(weights, numbers, device_of(device))
+    except KeyError as error:
+        raise ValueError(f"{path} is damaged: it lacks {error}") from error
+    embedded = network.vocabulary
     if embedded != len(vocabulary):
         raise ValueError(f"{folder}: {len(vocabulary)} pieces and {embedded} embeddings do not fit")
     source_model, target_path = source_path.read_bytes(), source_path.with_name(TARGET)
@@ -68,8 +72,6 @@ def _opened(
         digests.append(target_path.read_bytes())
     pieces = "\n".join(vocabulary.pieces).encode()
     fingerprint = sha256(b"".join(sha256(part).digest() for part in (*digests, pieces))).hexdigest()[:16]
-    model = TransformerStepModel(
-        Transformer(weights, numbers, device_of(device)), f"transformer-{fingerprint}-{numbers.value}"
-    )
+    model = TransformerStepModel(network, f"transformer-{fingerprint}-{numbers.value}")
     source = SentencePieces(source_model, vocabulary)
     return OpenModel(model, source, target, fingerprint, find_predictor(folder, fingerprint))
