@@ -340,6 +340,7 @@ def test_a_package_that_claims_a_huge_size_is_refused_before_it_is_read(registry
         tarred(b"not a zip"),
         tarred(zipped(contents={})),
     ],
+    ids=["half", "cut", "empty", "text", "no-tar", "cut-zip", "no-zip", "no-files"],  # bytes hold the time of day
 )
 def test_a_damaged_archive_is_one_clear_error_and_leaves_nothing(registry: Registry, archive: bytes) -> None:
     registry.offer(toy(archive), archive)
