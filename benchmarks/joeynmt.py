@@ -58,9 +58,10 @@ from uncurse.files import write_whole
 from uncurse.length import parse_limit
 from uncurse.loading import load
 from uncurse.models.lstm import LAYERS
+from uncurse.text.lines import read_lines
 from uncurse.text.subwords import END, Subwords
 from uncurse.training.checkpoint import load_checkpoint
-from uncurse.training.data import read_lines, read_parallel
+from uncurse.training.data import read_parallel
 from uncurse.training.loop import Trainer
 from uncurse.training.recipe import Corpus, DataPlan, Recipe, read_recipe
 from uncurse.translator import Task

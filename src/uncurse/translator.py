@@ -125,6 +125,20 @@ class Translator:
         """What a search is told of a line."""
         return self._sentences([tuple(self._source.encode([line])[0])], self._prefix(task), task)[0]
 
+    def sentences(self, lines: Sequence[str], limits: Sequence[AnyLimit]) -> list[list[Sentence]]:
+        """What a search is told of lines under each of several limits, [limits][lines].
+
+        Each line is encoded alone: what is expected of it does not depend on its neighbours, not even in the last
+        bit, which can move a limit by a token.
+        """
+        found: list[list[Sentence]] = [[] for _ in limits]
+        for pieces in self._source.encode(lines):
+            source = [tuple(pieces)]
+            features = self._features(source, self._predictor)
+            for sentences, limit in zip(found, limits, strict=True):
+                sentences += self._sentences(source, (), Task(limit=limit), features)
+        return found
+
     def text(self, tokens: Sequence[int]) -> str:
         """The text that target tokens spell."""
         return self._target.decode(tokens)
@@ -177,14 +191,25 @@ class Translator:
             for ticket, result in search.advance():
                 yield ticket, result, predictions[ticket]
 
-    def _sentences(self, sources: list[tuple[int, ...]], prefix: tuple[int, ...], task: Task) -> list[Sentence]:
+    def _features(self, sources: list[tuple[int, ...]], predictor: LengthPredictor | None) -> Floats:
+        """What a predictor wants to know of sources, [sources, size]; a fixed ratio wants nothing."""
+        return self.model.features(sources) if predictor is not None and predictor.levels else np.empty((0, 0))
+
+    def _sentences(
+        self,
+        sources: list[tuple[int, ...]],
+        prefix: tuple[int, ...],
+        task: Task,
+        features: Floats | None = None,
+    ) -> list[Sentence]:
         lengths: Ints = np.array([len(source) for source in sources])
         predictor = self._predictor if task.ratio is None else FixedRatio(task.ratio)
         if predictor is None and (needs(task.decoding.score).prediction or task.decoding.stop.needs_prediction):
             raise ValueError(
                 "this score needs an expected length: give a ratio, or fit a length predictor to the model"
             )
-        features = self.model.features(sources) if predictor is not None and predictor.levels else np.empty((0, 0))
+        if features is None:
+            features = self._features(sources, predictor)
         limit = task.limit
         if limit is None:
             known = predictor is not None and DEFAULT_LEVEL in predictor.levels

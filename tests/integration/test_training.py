@@ -22,8 +22,9 @@ from uncurse.length import MLPLength
 from uncurse.models.directory import load_folder
 from uncurse.models.predictors import LENGTH, save_predictor
 from uncurse.records import OutputFile
+from uncurse.text.lines import read_lines
 from uncurse.training.checkpoint import load_checkpoint
-from uncurse.training.data import Batch, Pairs, read_lines
+from uncurse.training.data import Batch, Pairs
 from uncurse.training.loop import DivergedError, Trainer
 from uncurse.training.precision import Precision
 from uncurse.training.recipe import read_recipe

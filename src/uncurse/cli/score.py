@@ -24,7 +24,7 @@ def score(
     from uncurse.loading import load
     from uncurse.rescoring import Source
     from uncurse.search import record
-    from uncurse.training.data import read_lines
+    from uncurse.text.lines import read_lines
     from uncurse.translator import Task
 
     sources, targets = read_lines(source), read_lines(target)

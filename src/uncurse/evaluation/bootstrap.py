@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, final
 
 import numpy as np
@@ -49,19 +50,49 @@ class Difference:
     p: float  # how often so large a difference would be seen if there were none
 
 
-def paired_bootstrap(first: Ints, second: Ints, samples: int = SAMPLES, seed: int = SEED) -> Difference:
-    """Compare two sets of translations of the same sentences by resampling the sentences (Koehn 2004).
+def paired_bootstrap(
+    first: Sequence[Ints], second: Sequence[Ints], samples: int = SAMPLES, seed: int = SEED
+) -> Difference:
+    """Compare two systems on the same sentences by resampling the sentences (Koehn 2004).
 
-    p is two-sided: the resampled differences, moved so that their mean is 0, stand for what chance does.
+    Each system is the statistics of one set of translations or more, for example at neighbouring widths; what is
+    compared is their mean BLEU. p is two-sided: the resampled differences, moved so that their mean is 0, stand
+    for what chance does.
     """
-    if first.shape != second.shape or not len(first):
-        raise ValueError(f"{len(first)} and {len(second)} translations cannot be compared in pairs")
-    random = np.random.default_rng(seed)
-    differences: Floats = np.empty(samples)
-    for index in range(samples):
-        times = np.bincount(random.integers(len(first), size=len(first)), minlength=len(first))
-        differences[index] = bleu_of(times @ second) - bleu_of(times @ first)
-    seen = bleu_of(second.sum(axis=0)) - bleu_of(first.sum(axis=0))
+    sizes = {statistics.shape for statistics in (*first, *second)}
+    if not first or not second or len(sizes) != 1 or not len(first[0]):
+        raise ValueError("only translations of the same sentences can be compared in pairs")
+    times = _times(len(first[0]), samples, seed)
+    differences = _mean_bleu(second, times) - _mean_bleu(first, times)
+    everything = np.ones((1, len(first[0])))
+    seen = float((_mean_bleu(second, everything) - _mean_bleu(first, everything))[0])
     low, high = np.quantile(differences, (0.025, 0.975)).tolist()
     as_large = np.abs(differences - differences.mean()) >= abs(seen)
     return Difference(seen, low, high, float((as_large.sum() + 1) / (samples + 1)))
+
+
+@lru_cache(maxsize=8)
+def _times(count: int, samples: int, seed: int) -> Floats:
+    """How often each sentence is drawn in each sample, [samples, sentences]."""
+    random = np.random.default_rng(seed)
+    drawn = (random.integers(count, size=count) for _ in range(samples))
+    return np.stack([np.bincount(each, minlength=count) for each in drawn]).astype(np.float64)
+
+
+def _mean_bleu(system: Sequence[Ints], times: Floats) -> Floats:
+    """BLEU of each sample, averaged over sets of translations, [samples]."""
+    means: Floats = np.mean([_bleus(times @ statistics) for statistics in system], axis=0)
+    return means
+
+
+def _bleus(sums: Floats) -> Floats:
+    """BLEU of many sums at once, [samples]; orders without a match are smoothed as in sacreBLEU."""
+    matches, totals, own, closest = sums[:, :ORDERS], sums[:, ORDERS:-2], sums[:, -2], sums[:, -1]
+    unmatched = matches == 0
+    smoothed = np.where(unmatched, 0.5 ** np.cumsum(unmatched, axis=1), matches)
+    known = ~unmatched.all(axis=1) & (totals > 0).all(axis=1)
+    bleus: Floats = np.zeros(len(sums))
+    precision = np.log(smoothed[known] / totals[known]).mean(axis=1)
+    brevity = np.minimum(1.0 - closest[known] / own[known], 0.0)
+    bleus[known] = 100.0 * np.exp(precision + brevity)
+    return bleus

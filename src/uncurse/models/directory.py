@@ -61,7 +61,8 @@ def load_folder(folder: Path, device: str = "cpu") -> OpenModel:
     except (SafetensorError, KeyError, TypeError, RuntimeError) as error:
         raise ValueError(f"{folder / WEIGHTS} does not fit {folder / DESCRIPTION}: {error}") from error
     model = LSTMStepModel(network.to(device_of(device)), f"lstm-{fingerprint}")
-    return OpenModel(model, source, target, fingerprint, find_predictor(folder, fingerprint))
+    ratio = float(description["ratio"]) if "ratio" in description else None
+    return OpenModel(model, source, target, fingerprint, find_predictor(folder, fingerprint), ratio)
 
 
 def _description(folder: Path) -> dict[str, Any]:

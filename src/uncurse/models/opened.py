@@ -19,3 +19,4 @@ class OpenModel:
     target: Pieces
     fingerprint: str  # of weights and subword models
     predictor: LengthPredictor | None
+    ratio: float | None = None  # gr: target tokens to source pieces in the training text, where it is known

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from uncurse.text.lines import read_lines
 from uncurse.text.subwords import BEGIN, END
 from uncurse.training.length import Lengths
 from uncurse.training.recipe import Corpus, TrainingPlan
@@ -26,18 +27,6 @@ class ParallelText:
 
     sources: list[str]
     targets: list[tuple[str, ...]]
-
-
-def read_lines(path: Path) -> list[str]:
-    """The lines of a UTF-8 file."""
-    raw = path.read_bytes()
-    try:
-        text = raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise ValueError(f"{path}, line {line}: not valid UTF-8") from None
-    lines = text.split("\n")
-    return lines[:-1] if lines[-1] == "" else lines
 
 
 def read_parallel(corpora: Sequence[Corpus], root: Path) -> ParallelText:

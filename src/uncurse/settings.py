@@ -1,0 +1,65 @@
+"""TOML files as frozen dataclasses: a field is a key, its type and its default."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+import types
+import typing
+from pathlib import Path
+from typing import Any, TypeVar
+
+from uncurse.registry import nearest
+
+T = TypeVar("T")
+
+
+def read_settings(kind: type[T], path: Path) -> T:
+    """Read a file; a key that does not exist is refused with the nearest that does."""
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not a TOML file: {error}") from error
+    try:
+        return _built(kind, table, "")
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def _built(kind: type[T], table: object, where: str) -> T:
+    """A dataclass from a table of the same shape."""
+    if not isinstance(table, dict):
+        raise ValueError(f"{where or 'the file'} must be a table")
+    fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    prefix = f"{where}." if where else ""
+    for key in table:
+        if key not in fields:
+            raise ValueError(f"unknown key {prefix + key!r}{nearest(key, list(fields))}")
+    for name, field in fields.items():
+        if name not in table and field.default is field.default_factory is dataclasses.MISSING:
+            raise ValueError(f"the key {prefix + name!r} is missing")
+    hints = typing.get_type_hints(kind)
+    try:
+        return kind(**{key: _value(hints[key], value, prefix + key) for key, value in table.items()})
+    except ValueError as error:
+        text = str(error)
+        raise ValueError(
+            text if where and text.startswith(where) else f"{where}: {text}" if where else text
+        ) from None
+
+
+def _value(hint: Any, value: object, where: str) -> object:  # noqa: ANN401  (a type hint)
+    if dataclasses.is_dataclass(hint):
+        return _built(hint, value, where)  # type: ignore[arg-type]
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is tuple:
+        if not isinstance(value, list) or not value:
+            raise ValueError(f"{where} must be a list that is not empty")
+        return tuple(_value(arguments[0], each, where) for each in value)
+    allowed = tuple(each for each in arguments if each is not types.NoneType) or (hint,)
+    if allowed[0] is float and type(value) is int:
+        return float(value)
+    if type(value) in allowed:
+        return value
+    kinds = " or ".join(each.__name__ for each in allowed)
+    raise ValueError(f"{where} = {value!r} must be of type {kinds}")
