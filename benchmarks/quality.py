@@ -9,22 +9,22 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Sequence
-from hashlib import sha256
 from pathlib import Path
 from statistics import fmean
 
+import torch
 from rich.console import Console
 from rich.table import Table
 
-from uncurse import RULES, SCORES, Result, Trace, judge_all, load_traces, record, save_traces
+from uncurse import RULES, SCORES, Result, Trace, judge_all
 from uncurse.decoding import Sentence
 from uncurse.evaluation.bootstrap import bleu_statistics, paired_bootstrap
 from uncurse.evaluation.quality import quality
 from uncurse.length import parse_limit
 from uncurse.loading import load
-from uncurse.training.data import read_lines
+from uncurse.study.store import Recording, Store
+from uncurse.text.lines import read_lines
 from uncurse.translator import Task, Translator
 
 WAYS = (
@@ -38,23 +38,22 @@ WAYS = (
     ("adaptive-reward", "optimal"),
     ("bp-norm", "optimal"),
 )
-ROWS = 640  # of the model at once
 
 
 def recorded(translator: Translator, sentences: Sequence[Sentence], width: int, folder: Path) -> list[Trace]:
     """One trace for each sentence, from the folder if they were recorded before."""
-    known = sha256(f"{translator.model.signature} {width} {sentences}".encode()).hexdigest()[:16]
-    path = folder / f"{width}-{known}.npz"
-    if path.exists():
-        return load_traces(path)
-    order = sorted(range(len(sentences)), key=lambda index: len(sentences[index].source))
-    start = time.perf_counter()
-    found = record(translator.model, [sentences[index] for index in order], width, batch=max(1, ROWS // width))
-    print(f"width {width}: {time.perf_counter() - start:.0f} s", file=sys.stderr)
-    traces = [found[place] for place in sorted(range(len(order)), key=lambda place: order[place])]
-    folder.mkdir(parents=True, exist_ok=True)
-    save_traces(path, traces)
-    return traces
+    recording = Recording(translator.model.signature, tuple(sentences), width, threads=torch.get_num_threads())
+    store = Store(folder)
+    for shard in store.record(translator.model, recording):
+        print(f"width {width}: shard {shard + 1} of {len(recording.shards)}", file=sys.stderr)
+    print(f"width {width}: {store.seconds(recording):.0f} s", file=sys.stderr)
+    return store.load(recording)
+
+
+def sample(lines: Sequence[str], count: int | None) -> list[str]:
+    """So many lines, evenly spread over the whole: the head of a news test is a few articles only."""
+    count = min(count or len(lines), len(lines))
+    return [lines[index * len(lines) // count] for index in range(count)]
 
 
 def text_of(translator: Translator, result: Result) -> str:
@@ -69,13 +68,16 @@ def main() -> None:
     parser.add_argument("source", type=Path)
     parser.add_argument("references", type=Path, nargs="+")
     parser.add_argument("--widths", default="1,5,10")
-    parser.add_argument("--lines", type=int, default=None, help="only the first so many")
+    parser.add_argument("--lines", type=int, default=None, help="a sample of so many, evenly spread")
     parser.add_argument("--limits", default="q0.95", help="one or more; the first must be the longest")
     parser.add_argument("--traces", type=Path, default=Path("runs/traces"))
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
-    translator = load(options.model)
-    lines = read_lines(options.source)[: options.lines]
-    references = [read_lines(path)[: options.lines] for path in options.references]
+    torch.set_num_threads(options.threads)
+    translator = load(options.model, dtype=options.dtype)
+    lines = sample(read_lines(options.source), options.lines)
+    references = [sample(read_lines(path), options.lines) for path in options.references]
     limits = options.limits.split(",")
     sentences = {
         limit: [translator.sentence(line, Task(limit=parse_limit(limit))) for line in lines] for limit in limits
@@ -128,7 +130,7 @@ def main() -> None:
             bleu_statistics(outputs[width, limits[0], way], references, lowercase=True)
             for width in (widths[0], widths[-1])
         )
-        difference = paired_bootstrap(before, after)
+        difference = paired_bootstrap([before], [after])
         interval = f"{difference.low:+.2f} to {difference.high:+.2f}"
         table.add_row(score, rule, f"{difference.bleu:+.2f}", interval, f"{difference.p:.3f}")
     console.print(table)

@@ -131,12 +131,13 @@ class Translator:
         Each line is encoded alone: what is expected of it does not depend on its neighbours, not even in the last
         bit, which can move a limit by a token.
         """
+        tasks = [Task(Decoding.of(score="log-prob"), limit) for limit in limits]  # a score that needs no length
         found: list[list[Sentence]] = [[] for _ in limits]
         for pieces in self._source.encode(lines):
             source = [tuple(pieces)]
             features = self._features(source, self._predictor)
-            for sentences, limit in zip(found, limits, strict=True):
-                sentences += self._sentences(source, (), Task(limit=limit), features)
+            for sentences, task in zip(found, tasks, strict=True):
+                sentences += self._sentences(source, (), task, features)
         return found
 
     def text(self, tokens: Sequence[int]) -> str:

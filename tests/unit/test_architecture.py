@@ -17,6 +17,7 @@ ORDER = [
     "version",
     "files",
     "registry",
+    "settings",
     "catalogue",
     "coverage",
     "rescoring",
@@ -46,6 +47,7 @@ ORDER = [
     "loading",
     "training",
     "evaluation",
+    "study",
     "cli",
 ]
 

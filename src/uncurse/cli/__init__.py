@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated, NoReturn
+from typing import Annotated, Final, NoReturn
 
 import typer
 
@@ -14,9 +14,20 @@ from uncurse.cli.fit_length import fit_length
 from uncurse.cli.methods import methods
 from uncurse.cli.models import models_app
 from uncurse.cli.score import score
+from uncurse.cli.study import study_app
 from uncurse.cli.train import train
 from uncurse.cli.translate import translate
 from uncurse.version import VERSION
+
+# What each extra brings beside `translate`, by the module that is missed.
+EXTRAS: Final = {
+    "lightning": "train",
+    "machine": "baseline",
+    "matplotlib": "study",
+    "sacrebleu": "study",
+    "tensorboard": "train",
+    "transformers": "huggingface",
+}
 
 app = typer.Typer(
     name="uncurse",
@@ -31,6 +42,7 @@ app.command()(score)
 app.command()(train)
 app.command()(fit_length)
 app.add_typer(models_app, name="models")
+app.add_typer(study_app, name="study")
 
 
 def _version(asked: bool) -> None:
@@ -62,7 +74,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             return
         _fail(str(error) or type(error).__name__)
     except ModuleNotFoundError as error:
-        _fail(f"{error.name} is not installed; this command needs: pip install 'uncurse[train]'")
+        extra = EXTRAS.get((error.name or "").partition(".")[0], "translate")
+        _fail(f"{error.name} is not installed; this command needs: pip install 'uncurse[{extra}]'")
     if status:
         sys.exit(status)
 

@@ -1,0 +1,131 @@
+"""Questions to the model beside the searches: what it thinks of the references, and what the true optimum is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final, final
+
+from uncurse.exact import exact_search
+from uncurse.files import write_whole
+from uncurse.forced import Forced, force_decode
+from uncurse.rescoring import SCORES, needs
+from uncurse.study.material import Material
+from uncurse.study.plan import Plan
+from uncurse.study.store import SHARD
+from uncurse.translator import Encoding
+
+EXACT_SCORES: Final = ("log-prob", "length-norm", "bp-norm")  # adaptive rewards belong to a search
+
+
+@final
+class Probes:
+    """The answers, kept in a folder; a question that was answered is not asked again."""
+
+    def __init__(self, folder: Path, model: str, plan: Plan) -> None:
+        self._folder = folder
+        self._model = model
+        self._plan = plan
+
+    def ask(self, model: Encoding[Any], materials: Sequence[Material]) -> Iterator[str]:
+        """Ask what has not been answered, and say what was written."""
+        for material in materials:
+            for shard in range(0, len(material.lines), SHARD):
+                path = self._references(material, shard)
+                if not path.exists():
+                    _write(path, _forced(model, material, shard))
+                    yield path.name
+            for index in self._short(material):
+                path = self._exact(material, index)
+                if not path.exists():
+                    _write(path, self._optima(model, material, index))
+                    yield path.name
+
+    def missing(self, materials: Sequence[Material]) -> int:
+        """How many questions are open."""
+        return sum(
+            not path.exists()
+            for material in materials
+            for path in (
+                *(self._references(material, shard) for shard in range(0, len(material.lines), SHARD)),
+                *(self._exact(material, index) for index in self._short(material)),
+            )
+        )
+
+    def references(self, material: Material) -> list[list[Forced]]:
+        """The references of each line as the model sees them."""
+        found: list[list[Forced]] = []
+        for shard in range(0, len(material.lines), SHARD):
+            for row in _read(self._references(material, shard)):
+                found.append([])
+                for number, (log_prob, coverage) in enumerate(row):
+                    tokens = material.targets[number][len(found) - 1]
+                    found[-1].append(Forced((*tokens, -1), (), log_prob, coverage))
+        return found
+
+    def optima(self, material: Material) -> dict[int, Mapping[str, tuple[float, float]]]:
+        """The best score of all sequences and by how much it could still be beaten, for some short sentences."""
+        return {
+            index: {
+                name: (float(best), float(gap))
+                for name, (best, gap) in _read(self._exact(material, index)).items()
+            }
+            for index in self._short(material)
+        }
+
+    def _short(self, material: Material) -> list[int]:
+        """The shortest sentences, of which there are the fewest possible translations."""
+        order = sorted(range(len(material.lines)), key=lambda index: (material.sentences[index].limit, index))
+        return order[: self._plan.exact]
+
+    def _optima(
+        self, model: Encoding[Any], material: Material, index: int
+    ) -> dict[str, tuple[float | None, float]]:
+        found = {}
+        for name in EXACT_SCORES:
+            if material.predicted[index] is None and needs(SCORES.parse(name)).prediction:
+                continue
+            result = exact_search(
+                model, material.sentences[index], SCORES.parse(name), budget=self._plan.exact_budget
+            )
+            best = None if result.hypothesis is None else result.hypothesis.score
+            found[name] = (best, result.gap)
+        return {name: pair for name, pair in found.items() if pair[0] is not None and pair[1] < float("inf")}
+
+    def _references(self, material: Material, shard: int) -> Path:
+        end = shard + SHARD
+        key = (
+            self._model,
+            [sentence.source for sentence in material.sentences[shard:end]],
+            [reference[shard:end] for reference in material.targets],
+        )
+        return self._folder / f"references-{_short_hash(key)}.json"
+
+    def _exact(self, material: Material, index: int) -> Path:
+        key = (self._model, material.sentences[index], self._plan.exact_budget, EXACT_SCORES)
+        return self._folder / f"exact-{_short_hash(key)}.json"
+
+
+def _forced(model: Encoding[Any], material: Material, shard: int) -> list[list[tuple[float, float | None]]]:
+    end = shard + SHARD
+    sources = [sentence.source for sentence in material.sentences[shard:end]]
+    columns = [force_decode(model, sources, targets[shard:end]) for targets in material.targets]
+    return [[(each.log_prob, each.coverage) for each in row] for row in zip(*columns, strict=True)]
+
+
+def _short_hash(key: object) -> str:
+    return sha256(repr(key).encode()).hexdigest()[:20]
+
+
+def _write(path: Path, content: object) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, json.dumps(content).encode())
+
+
+def _read(path: Path) -> Any:  # noqa: ANN401  (JSON)
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged; remove it and run the study again") from error

@@ -1,0 +1,114 @@
+"""Traces of a test set on disk, recorded shard by shard: what was broken off goes on where it was."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import Final, TypeVar, final
+
+from uncurse.decoding import Sentence, Slots, beam_signature
+from uncurse.files import write_whole
+from uncurse.model import State, StepModel
+from uncurse.search import record
+from uncurse.trace import Trace
+from uncurse.tracefile import load_traces, save_traces
+from uncurse.version import VERSION
+
+SHARD: Final = 32  # sentences that are lost at most when a run is killed
+ROWS: Final = 640  # prefixes that are given to the model together
+
+S = TypeVar("S", bound=State)
+
+
+@final
+@dataclass(frozen=True)
+class Recording:
+    """One exhaustive search of a test set at one width, and everything that decides its contents.
+
+    Sentences are searched in shards of like length that depend on the set alone, and a shard is done whole or not
+    at all: which of them an earlier run had finished changes nothing, not even the last bit.
+    """
+
+    model: str  # signature
+    sentences: tuple[Sentence, ...]
+    width: int
+    slots: Slots = Slots.OCCUPY
+    threads: int = 1  # products are added up in another order with more
+
+    @cached_property
+    def key(self) -> str:
+        """The name of its folder."""
+        beams = (
+            (
+                each.source,
+                beam_signature(
+                    VERSION, self.model, self.width, self.slots, each.limit, each.min_length, each.prefix
+                ),
+            )
+            for each in self.sentences
+        )
+        return f"{self.width}-{sha256(f'{SHARD} {ROWS} {self.threads} {tuple(beams)}'.encode()).hexdigest()[:20]}"
+
+    @cached_property
+    def shards(self) -> tuple[tuple[int, ...], ...]:
+        """Which sentences are searched together."""
+        order = sorted(range(len(self.sentences)), key=lambda index: len(self.sentences[index].source))
+        return tuple(tuple(order[start : start + SHARD]) for start in range(0, len(order), SHARD))
+
+    def rows(self, shard: int) -> int:
+        """How often the model is asked for a prefix, at most."""
+        return sum(self.sentences[index].limit for index in self.shards[shard]) * self.width
+
+
+@final
+class Store:
+    """A folder of recordings."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def missing(self, recording: Recording) -> list[int]:
+        """The shards that have not been searched."""
+        return [
+            shard for shard in range(len(recording.shards)) if not self._path(recording, shard, "npz").exists()
+        ]
+
+    def record(self, model: StepModel[S], recording: Recording) -> Iterator[int]:
+        """Search what is missing, and say each shard when it is on disk."""
+        for shard in self.missing(recording):
+            sentences = [recording.sentences[index] for index in recording.shards[shard]]
+            start = time.perf_counter()
+            traces = record(model, sentences, recording.width, recording.slots, max(1, ROWS // recording.width))
+            seconds = {"seconds": time.perf_counter() - start}
+            path = self._path(recording, shard, "npz")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(path.with_suffix(".json"), json.dumps(seconds).encode())
+            save_traces(path, traces)  # last: with it the shard counts as done
+            yield shard
+
+    def load(self, recording: Recording) -> list[Trace]:
+        """The traces of all sentences, in their order."""
+        traces: dict[int, Trace] = {}
+        for shard, indices in enumerate(recording.shards):
+            path = self._path(recording, shard, "npz")
+            found = load_traces(path)
+            expected = [recording.sentences[index] for index in indices]
+            if [(trace.source_length, trace.limit) for trace in found] != [
+                (len(sentence.source), sentence.limit) for sentence in expected
+            ]:
+                raise ValueError(f"{path} holds the traces of other sentences; remove it")
+            traces.update(zip(indices, found, strict=True))
+        return [traces[index] for index in range(len(recording.sentences))]
+
+    def seconds(self, recording: Recording) -> float:
+        """How long the search took."""
+        paths = (self._path(recording, shard, "json") for shard in range(len(recording.shards)))
+        return sum(float(json.loads(path.read_text(encoding="utf-8"))["seconds"]) for path in paths)
+
+    def _path(self, recording: Recording, shard: int, suffix: str) -> Path:
+        return self._folder / recording.key / f"{shard:04d}.{suffix}"

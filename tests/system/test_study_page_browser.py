@@ -1,0 +1,469 @@
+"""The page of a study in a real browser: what is drawn, what answers to pointer and keys, what fits a phone."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, final
+
+import pytest
+
+from uncurse.study.page import write_page
+from uncurse.study.table import Table
+
+CHROMIUM = Path("/usr/bin/chromium")
+FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+sync_api = pytest.importorskip(
+    "playwright.sync_api", reason="needs Playwright: pip install playwright (no browser download is needed)"
+)
+if not CHROMIUM.exists():
+    pytest.skip(f"needs {CHROMIUM}: apt-get install chromium fonts-noto-cjk", allow_module_level=True)
+
+WIDTHS = (1, 2, 5, 10, 20, 40)
+FOCUS = 40
+LABELS = {
+    "raw": "raw score",
+    "length-norm": "length norm",
+    "gnmt": "GNMT",
+    "word-reward": "word reward",
+    "bounded": "bounded word reward, predicted length",
+    "bp-norm": "BP-Norm",
+}
+RULES = ("optimal", "first-finished", "beam-full", "exhaustive")
+LIMITS = {"predicted": 31.0, "q0.9": 37.0, "2x+10": 61.0}
+SENTENCES = 150
+NASTY = "</script><script>window.hacked = true</script><img src=x onerror='window.hacked = true'> & \u2028 末尾"
+
+
+def measures(method: str, width: int, offset: float) -> dict[str, float]:
+    """The curse for the raw score, and none for the others."""
+    place, steps = list(LABELS).index(method), 30.0 + math.log(width)
+    fall = math.log(width) if method == "raw" else 0.0
+    ratio = 1.0 + place / 100 - 0.06 * fall
+    return {
+        "bleu": 20 + offset + place / 5 + math.log(width) / 3 - fall,
+        "brevity_penalty": min(1.0, math.exp(1 - 1 / ratio)),
+        "ratio": ratio,
+        "empty": 0.01 * fall,
+        "repeating": 0.05,
+        "proved": 1.0 if method != "length-norm" else 0.8,
+        "proved_global": 0.1,
+        "steps": steps,
+        "saved_steps": 5.0,
+        "rows": steps * width * (1 + place / 20),
+        "search_errors": 0.0,
+        "model_errors": 0.9,
+    }
+
+
+def sentence(index: int) -> dict[str, Any]:
+    """Every third sentence is one that the methods disagree about; every fifth has a choice that is not proved."""
+    names = list(LABELS)
+    long = {"text": f"the house number {index} is on the hill", "length": 12, "log_prob": -9.25}
+    short = {"text": f"house number {index}", "length": 5, "log_prob": -4.5}
+    extra = [
+        {"text": f"a candidate {place} of {index}", "length": 7 + place, "log_prob": -10.0 - place}
+        for place in range(4)
+    ]
+    chosen = {name: short if name == "raw" and index % 3 == 0 else long for name in names}
+    return {
+        "source": f"第{index}号房子在山上。" + (NASTY if index == 7 else ""),
+        "references": [f"house {index} stands on the hill", f"the house number {index} is on a hill"],
+        "reference_lengths": [10, 12],
+        "predicted": 11.4,
+        "limit": 18,
+        "candidates": [short, long, *extra],
+        "points": [[each["length"], each["log_prob"]] for each in (short, long, *extra)] + [[16, -17.5]],
+        "choices": {
+            name: choice
+            | {"score": -1.5, "steps": 14, "rows": 300}
+            | {"optimality": "NONE" if name == "gnmt" and index % 5 == 0 else "BEAM"}
+            for name, choice in chosen.items()
+        },
+        "proved": index % 5 != 0,
+    }
+
+
+def data() -> dict[str, Any]:
+    """What `page_data` gives for a made-up study."""
+    rewards = [[value / 10] for value in range(11)]
+    pairs = [[alpha, beta] for alpha in (0.0, 0.5, 1.0) for beta in (0.0, 0.2)]
+    bleu = [20 + 4 * value * (1.2 - value) for (value,) in rewards]
+    tuned = [{"name": name, "values": rewards, "bleu": bleu, "best": [0.6]} for name in ("word-reward", "bounded")]
+    gnmt = {"name": "gnmt", "values": pairs, "bleu": [20.0, 20.5, 22.0, 21.5, 21.0, 20.1], "best": [0.5, 0.0]}
+    return {
+        "title": "A made-up study",
+        "model": "made-up-0123456789abcdef",
+        "limit": "q0.9",
+        "ratio": 1.25,
+        "lowercase": True,
+        "widths": list(WIDTHS),
+        "groups": {"small": [5, 10], "large": [20, 40]},
+        "focus": FOCUS,
+        "methods": [
+            {"name": name, "label": label, "stop": "optimal", "score": {"small": name, "large": name}}
+            for name, label in LABELS.items()
+        ],
+        "sets": {name: {"lines": SENTENCES, "references": 2} for name in ("dev", "test")},
+        "curves": {
+            name: {
+                method: [{"width": width, **measures(method, width, offset)} for width in WIDTHS]
+                for method in LABELS
+            }
+            for name, offset in (("dev", 3.0), ("test", 0.0))
+        },
+        "ends": {
+            name: {
+                "sentences": 140,
+                "widths": list(WIDTHS[2:]),
+                "positions": [[30 - math.log(width), 32 - math.log(width), 33.0] for width in WIDTHS[2:]],
+            }
+            for name in ("dev", "test")
+        },
+        "deciles": {
+            method: [
+                {"source_length": 5.0 + 4 * tenth, "bleu": 20.0 + place, "ratio": 1.0, "sentences": 15}
+                for tenth in range(10)
+            ]
+            for place, method in enumerate(LABELS)
+        },
+        "tuning": {
+            group: {"curves": [*tuned, gnmt], "perceptron": {"word-reward": 0.9, "bounded": 7.0}}
+            for group in ("small", "large")
+        },
+        "grid": [
+            {"score": score, "stop": stop, "measures": measures(score, FOCUS, 0), "lost": 0.1 * place}
+            for score in LABELS
+            for place, stop in enumerate(RULES)
+        ],
+        "limits": [
+            {
+                "limit": limit,
+                "method": method,
+                "stop": stop,
+                "mean_limit": mean,
+                "measures": measures(method, 5, mean / 9),
+            }
+            for limit, mean in LIMITS.items()
+            for method, stop in (
+                ("word-reward", "optimal"),
+                ("bp-norm", "optimal"),
+                ("bp-norm", "predicted-horizon"),
+            )
+        ],
+        "limits_width": 5,
+        "lengths": {
+            name: {
+                "mean_length": 30.0,
+                "predictor": 3.5,
+                "ratio": 4.5,
+                "line": 4.0,
+                "within": dict.fromkeys(LIMITS, 0.9),
+            }
+            for name in ("dev", "test")
+        },
+        "sentences": [sentence(index) for index in range(SENTENCES)],
+    }
+
+
+@final
+@dataclass
+class Opened:
+    """The page in a window, with everything that went wrong in it."""
+
+    page: Any  # playwright's Page; the package may be missing where types are checked
+    wrong: list[str] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+
+    def hover(self, selector: str, across: float, down: float = 0.5) -> None:
+        """Point at a place of a chart, as shares of its width and height."""
+        chart = self.page.locator(selector)
+        chart.evaluate("element => element.scrollIntoView({block: 'center', behavior: 'instant'})")
+        box = chart.bounding_box()
+        self.page.mouse.move(box["x"] + across * box["width"], box["y"] + down * box["height"])
+
+    def lines(self, figure: str) -> list[str]:
+        """The path of every line of a figure."""
+        paths: list[str] = self.page.locator(f"#{figure} .series .line").evaluate_all(
+            "all => all.map((line) => line.getAttribute('d'))"
+        )
+        return paths
+
+    def tip(self, figure: str) -> str:
+        """What the tooltip of a figure says."""
+        tip = self.page.locator(f"#{figure} .tip")
+        assert tip.is_visible()
+        return str(tip.inner_text())
+
+    def listed(self) -> str:
+        """How many sentences there are in the list, as the page says."""
+        return str(self.page.locator("#count").inner_text())
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=list(FLAGS))
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("study") / "study.html"
+    columns = tuple(f"column {place}" for place in range(14))
+    wide = Table("wide", "Wide", columns, (("1.00",) * 14,) * 3, "A note.", frozenset({(0, 1)}))
+    command = (
+        "uncurse study run a-plan-with-a-long-name.toml --data a-folder-with-a-long-name --out another-folder"
+    )
+    write_page(path, data(), ["BLEU falls.", "BP-Norm does not let it."], [wide], [command])
+    return path
+
+
+def opened(browser: Any, file: Path, width: int = 1280, scheme: str = "light") -> Opened:
+    context = browser.new_context(
+        viewport={"width": width, "height": 860}, color_scheme=scheme, reduced_motion="reduce"
+    )
+    window = Opened(context.new_page())
+    window.page.on(
+        "console",
+        lambda message: window.wrong.append(message.text) if message.type in ("error", "warning") else None,
+    )
+    window.page.on("pageerror", lambda error: window.wrong.append(str(error)))
+    window.page.on("request", lambda request: window.asked.append(request.url))
+    window.page.goto(file.as_uri())
+    window.page.wait_for_selector("#detail .mark")
+    return window
+
+
+@pytest.fixture
+def window(browser: Any, file: Path) -> Iterator[Opened]:
+    found = opened(browser, file)
+    yield found
+    found.page.context.close()
+    assert found.wrong == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 375])
+def test_everything_is_drawn_and_nothing_overflows(browser: Any, file: Path, width: int, scheme: str) -> None:
+    window = opened(browser, file, width, scheme)
+    page = window.page
+    charts = page.locator("figure .canvas")
+    assert charts.count() == 11
+    for place in range(charts.count()):
+        chart = charts.nth(place)
+        name = chart.get_attribute("aria-label")
+        assert chart.locator(".mark").count() >= 3, name
+        assert chart.locator("text").count() >= 4, name
+        assert chart.locator("svg").bounding_box()["width"] > 200, name
+        assert "NaN" not in chart.inner_html(), name
+    assert page.locator("#grid td").count() == len(LABELS) * len(RULES)
+    assert page.locator("#gnmt td").count() == 6
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert window.wrong == []
+    assert [url for url in window.asked if not url.startswith(("file:", "data:"))] == []
+    page.context.close()
+
+
+def test_light_and_dark_differ_and_can_both_be_read(browser: Any, file: Path) -> None:
+    papers = []
+    for scheme in ("light", "dark"):
+        window = opened(browser, file, scheme=scheme)
+        colours = window.page.evaluate(
+            "['color', 'backgroundColor'].map((name) => getComputedStyle(document.body)[name])"
+        )
+        ink, paper = (sum(map(int, re.findall(r"\d+", colour)[:3])) / 3 for colour in colours)
+        assert abs(ink - paper) > 180
+        papers.append(paper)
+        window.page.context.close()
+    assert papers[0] > 200
+    assert papers[1] < 60
+
+
+def test_sentences_are_text_and_never_markup(window: Opened) -> None:
+    window.page.fill("#search", "window.hacked")
+    window.page.locator("#list [role=option]").first.click()
+    assert window.page.locator("#detail > .source").text_content().endswith(NASTY)
+    assert window.page.evaluate("window.hacked === undefined")
+    assert window.page.locator("img").count() == 0
+
+
+def test_pointing_at_a_chart_tells_exact_values(window: Opened) -> None:
+    window.hover("#methods .canvas", 0.97)
+    tip = window.tip("methods")
+    assert tip.startswith("width 40")
+    for method, label in LABELS.items():
+        assert re.search(rf"{re.escape(label)}\s+{measures(method, 40, 0)['bleu']:.2f}", tip), label
+    window.page.mouse.move(0, 0)
+    assert not window.page.locator("#methods .tip").is_visible()
+
+
+def test_the_nearest_point_answers_where_each_has_its_own_x(window: Opened) -> None:
+    mark = window.page.locator('#cost .series[data-name="bp-norm"] .mark').last
+    mark.scroll_into_view_if_needed()
+    mark.hover(force=True)
+    assert "BP-Norm, width 40" in window.tip("cost")
+    assert f"{measures('bp-norm', 40, 0)['rows']:,.0f}" in window.tip("cost")
+
+
+def test_another_metric_set_or_spacing_redraws(window: Opened) -> None:
+    page = window.page
+    before = window.lines("methods")
+    page.select_option("#metric", "empty")
+    assert window.lines("methods") != before
+    window.hover("#methods .canvas", 0.97)
+    assert re.search(r"raw score\s+3\.7 %", window.tip("methods"))
+    page.select_option("#metric", "bleu")
+    assert window.lines("methods") == before
+    curse = window.lines("curse-bleu")
+    page.get_by_label("dev", exact=True).check(force=True)
+    window.hover("#methods .canvas", 0.97)
+    assert f"{measures('raw', 40, 3)['bleu']:.2f}" in window.tip("methods")
+    assert "dev" in page.locator("#methods .scope").inner_text()
+    page.get_by_label("even", exact=True).check(force=True)
+    assert window.lines("curse-bleu") != curse
+    window.page.select_option("#grid-metric", "lost")
+    assert "30.0 %" in page.locator("#grid td").all_inner_texts()
+    limits = window.lines("limit")
+    page.select_option("#limit-metric", "rows")
+    assert window.lines("limit") != limits
+
+
+def test_the_legend_takes_methods_out_of_all_figures(window: Opened) -> None:
+    page = window.page
+    button = page.locator("#methods .legend").get_by_role("button", name="raw score")
+    assert button.get_attribute("aria-pressed") == "true"
+    button.click()
+    assert button.get_attribute("aria-pressed") == "false"
+    for figure in ("methods", "cost", "decile-bleu", "decile-ratio"):
+        assert page.locator(f'#{figure} .series[data-name="raw"]').count() == 0
+        assert page.locator(f"#{figure} .series").count() == len(LABELS) - 1
+    assert (
+        page.locator("#cost .legend").get_by_role("button", name="raw score").get_attribute("aria-pressed")
+        == "false"
+    )
+    page.locator("#methods .legend").get_by_role("button", name="none", exact=True).click()
+    assert page.locator("#methods .series").count() == 0
+    page.locator("#methods .legend").get_by_role("button", name="all", exact=True).click()
+    assert page.locator("#methods .series").count() == len(LABELS)
+
+
+def test_the_numbers_of_a_chart_are_there_as_a_table(window: Opened) -> None:
+    window.page.locator("#methods summary").click()
+    cells = window.page.locator("#methods .numbers td").all_inner_texts()
+    assert len(cells) == len(WIDTHS) * len(LABELS)
+    assert cells[-1] == f"{measures('bp-norm', 40, 0)['bleu']:.2f}"
+
+
+def test_choosing_a_sentence_shows_its_candidates_and_choices(window: Opened) -> None:
+    page = window.page
+    page.select_option("#sort", "set")
+    page.locator("#list [role=option]").nth(3).click()
+    detail = page.locator("#detail")
+    assert "第3号房子在山上。" in detail.inner_text()
+    assert detail.locator(".references li").count() == 2
+    assert detail.locator(".canvas .series .mark").count() == 7
+    assert detail.locator(".choice").count() == 2
+    assert detail.locator(".choice tbody tr").count() == len(LABELS)
+    assert detail.locator(".choice ins").all_inner_texts() == ["the", "is on the hill"]
+    assert "house number 3" in detail.locator(".reading").inner_text()
+    detail.locator(".series .mark").last.click(force=True)
+    assert "a candidate 3 of 3" in detail.locator(".reading").inner_text()
+    page.select_option("#compared", label="reference 2")
+    assert "a" in detail.locator(".choice del").all_inner_texts()
+    page.locator("#list [role=option]").nth(4).click()
+    assert detail.locator(".choice").count() == 1
+    assert detail.locator("#compared").input_value() == "reference 1"
+
+
+def test_filters_and_sorting_change_the_list(window: Opened) -> None:
+    page = window.page
+    first = page.locator("#list [role=option] b").first
+    assert window.listed() == "150 of 150 sentences"
+    page.check("#disagree")
+    assert window.listed() == "50 of 150 sentences"
+    page.check("#unproved")
+    assert window.listed() == "10 of 150 sentences"
+    page.uncheck("#disagree")
+    page.uncheck("#unproved")
+    page.locator("#short").fill("60")
+    assert window.listed() == "50 of 150 sentences"
+    page.locator("#short").fill("100")
+    page.fill("#search", "NUMBER 149 IS")
+    assert window.listed() == "1 of 150 sentences"
+    assert first.inner_text() == "150"
+    page.fill("#search", "no such words")
+    assert page.locator("#list [role=option]").count() == 0
+    page.fill("#search", "")
+    page.select_option("#sort", "set")
+    assert first.inner_text() == "1"
+    page.select_option("#sort", "short")
+    assert "0.50×" in page.locator("#list [role=option]").first.inner_text()
+
+
+def test_the_list_is_drawn_as_it_is_read(window: Opened) -> None:
+    options = window.page.locator("#list [role=option]")
+    assert options.count() < SENTENCES
+    window.page.locator("#list").focus()
+    window.page.keyboard.press("End")
+    assert options.count() == SENTENCES
+    assert options.last.get_attribute("aria-selected") == "true"
+
+
+def test_the_keyboard_reaches_everything(window: Opened) -> None:
+    page = window.page
+    reached = set()
+    for _ in range(120):
+        page.keyboard.press("Tab")
+        reached.add(page.evaluate("document.activeElement.id || document.activeElement.className"))
+    assert {"canvas", "scroll", "metric", "grid-metric", "search", "sort", "short", "list", "compared"} <= reached
+    chart = page.locator("#methods .canvas")
+    chart.focus()
+    page.keyboard.press("End")
+    assert "width 40" in window.tip("methods")
+    page.keyboard.press("ArrowLeft")
+    assert "width 20" in window.tip("methods")
+    assert page.locator("#spoken").inner_text().startswith("width 20: ")
+    page.keyboard.press("Escape")
+    assert not page.locator("#methods .tip").is_visible()
+    page.locator("#methods .legend button").first.focus()
+    page.keyboard.press("Enter")
+    assert page.locator("#methods .series").count() == len(LABELS) - 1
+    page.locator("#bar input[value=test]").focus()
+    page.keyboard.press("ArrowLeft")
+    assert "dev" in page.locator("#methods .scope").inner_text()
+    page.locator("#list").focus()
+    before = page.locator("#detail > .source").inner_text()
+    page.keyboard.press("ArrowDown")
+    assert page.locator("#detail > .source").inner_text() != before
+    chosen = page.locator("#list [aria-selected=true]")
+    assert chosen.get_attribute("id") == page.locator("#list").get_attribute("aria-activedescendant")
+    page.locator("#detail .canvas").focus()
+    page.keyboard.press("Home")
+    reading = page.locator("#detail .reading").inner_text()
+    page.keyboard.press("ArrowRight")
+    assert page.locator("#detail .reading").inner_text() != reading
+
+
+def test_a_finger_that_lifts_leaves_the_tooltip(browser: Any, file: Path) -> None:
+    context = browser.new_context(viewport={"width": 375, "height": 812}, has_touch=True, reduced_motion="reduce")
+    page = context.new_page()
+    page.goto(file.as_uri())
+    chart = page.locator("#methods .canvas")
+    chart.scroll_into_view_if_needed()
+    chart.tap()
+    tip = page.locator("#methods .tip").bounding_box()
+    assert tip is not None
+    assert tip["x"] >= 0
+    assert tip["x"] + tip["width"] <= 375
+    context.close()
