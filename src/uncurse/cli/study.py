@@ -56,15 +56,19 @@ def run(plan: PlanFile, out: Out, data: Data = Path()) -> None:
 @study_app.command()
 def report(plan: PlanFile, out: Out, data: Data = Path()) -> None:
     """Judge the traces: tables, figures and one page, all in the folder of the study."""
+    from uncurse.study.costs import saved
     from uncurse.study.evaluating import evaluate
     from uncurse.study.reporting import write_report
 
     console = Console(stderr=True)
     with console.status("opening") as status:
+        start = time.perf_counter()
         findings = evaluate(_opened(plan, data, out), status.update)
+        seconds = time.perf_counter() - start
         status.update("writing")
         commands = [f"uncurse study {each} {plan.name} --data DATA --out FOLDER" for each in ("run", "report")]
         written = write_report(findings, out, commands)
+    typer.echo(saved(findings, seconds))
     typer.echo(f"{len(written)} files are in {out}; open {out / 'report.html'}")
 
 

@@ -189,19 +189,9 @@ def costs_table(findings: Findings) -> Table:
             for what in ("steps", "saved", "rows", "of all")
         ),
     )
-    every = sum(
-        at.measures[method.name].rows * len(findings.study.materials[name].lines)
-        for name in SETS
-        for at in findings.at[name].values()
-        for method in methods
-    )
-    recorded = sum(
-        at.exhaustive_rows * len(findings.study.materials[name].lines)
-        for name in SETS
-        for at in findings.at[name].values()
-    )
     note = (
         "Rows: prefixes that the model is run on, for a sentence. All methods at all widths, decoded one by one,"
-        f" would have taken {every / 1e6:.2f} million rows; the recorded searches {recorded / 1e6:.2f} million."
+        f" would have taken {findings.rows_one_by_one / 1e6:.2f} million rows; the recorded searches took"
+        f" {findings.rows_recorded / 1e6:.2f} million."
     )
     return Table("costs", "What a live search costs, on test", columns, frozen(rows), note)

@@ -7,7 +7,8 @@ import time
 from rich.table import Table as Grid
 
 from uncurse.search import record
-from uncurse.study.opened import Study
+from uncurse.study.findings import Findings
+from uncurse.study.opened import SETS, Study
 
 TRIED = 4  # sentences of middling length that are searched to find out how fast the model is
 
@@ -39,6 +40,19 @@ def forecast(study: Study) -> Grid:
         f"{study.probes.missing(tuple(study.materials.values()))} questions beside the searches are open."
     )
     return grid
+
+
+def saved(findings: Findings, judging: float) -> str:
+    """What recording has saved, in time; `judging` is how many seconds the report took."""
+    study = findings.study
+    seconds = sum(
+        study.store.seconds(study.recording(name, width)) for name in SETS for width in findings.at[name]
+    )
+    every = seconds * findings.rows_one_by_one / findings.rows_recorded
+    return (
+        f"decoded once in {_minutes(seconds)} and judged in {_minutes(judging)}; to decode every method at every"
+        f" width would have taken about {_minutes(every)}"
+    )
 
 
 def _rates(study: Study) -> dict[int, float]:

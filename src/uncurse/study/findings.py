@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final, final
 
 from uncurse.arrays import Ints
@@ -105,6 +106,25 @@ class Findings:
         """By score and width: true optima that did not finish, of so many known."""
         scores = self.at[name][widths[0]].missed
         return {score: {width: self.at[name][width].missed[score] for width in widths} for score in scores}
+
+    @cached_property
+    def rows_recorded(self) -> float:
+        """How many prefixes the model was run on for the recorded searches of both sets."""
+        return sum(
+            at.exhaustive_rows * len(self.study.materials[name].lines)
+            for name, widths in self.at.items()
+            for at in widths.values()
+        )
+
+    @cached_property
+    def rows_one_by_one(self) -> float:
+        """How many it would have taken to decode every method at every width in a search of its own."""
+        return sum(
+            found.rows * len(self.study.materials[name].lines)
+            for name, widths in self.at.items()
+            for at in widths.values()
+            for found in at.measures.values()
+        )
 
     def difference(
         self, name: str, first: tuple[str, Sequence[int]], second: tuple[str, Sequence[int]]
