@@ -35,6 +35,7 @@ PLAN = Plan(
     large=(6, 7),
     baseline_width=2,
     limit="2x+3",
+    record_limit="2x+4",
     limits=("predicted", "2x+3", "2x+5"),
     tuning=TuningPlan(rewards=(0.0, 0.5, 1.0), alphas=(0.0, 0.5), betas=(0.0, 0.2), perceptron_rounds=3),
     exact=2,

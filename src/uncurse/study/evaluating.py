@@ -80,12 +80,20 @@ class _Bench:
         ways = [Way(scores[method.name], method.stop) for method in chosen]
         found = judge_set(material, traces, ways, self._meters[name], self._forced[name])
         judged = {method.name: each for method, each in zip(chosen, found, strict=True)}
-        exhaustive = np.array([trace.steps for trace in traces])
+        exhaustive = _steps(traces, material)
         return AtWidth(
             judged,
             {method: measures_of(each, exhaustive) for method, each in judged.items()},
-            fmean(1 + int(trace.live_counts[:-1].sum()) for trace in traces),
-            np.stack([_first_ends(trace) for trace in traces]),
+            fmean(
+                1 + int(trace.live_counts[: steps - 1].sum())
+                for trace, steps in zip(traces, exhaustive.tolist(), strict=True)
+            ),
+            np.stack(
+                [
+                    _first_ends(trace, sentence.limit)
+                    for trace, sentence in zip(traces, material.sentences, strict=True)
+                ]
+            ),
             {score: self._missed(score, traces, material) for score in EXACT_SCORES},
         )
 
@@ -112,7 +120,7 @@ class _Bench:
         best = [Way(score, Exhaustive()) for score in scores.values()]
         found = judge_set(material, traces, [*ways, *best], self._meters["test"], self._forced["test"])
         optimum = {name: each.scores for name, each in zip(scores, found[len(ways) :], strict=True)}
-        exhaustive = np.array([trace.steps for trace in traces])
+        exhaustive = _steps(traces, material)
         return tuple(
             GridCell(
                 name,
@@ -184,15 +192,23 @@ class _Bench:
                 continue
             known += 1
             way = [(rescorer, Exhaustive())]
-            found = judge_all(traces[index], way, length=material.predicted[index])[0].hypotheses
+            sentence = material.sentences[index]
+            found = judge_all(traces[index], way, length=sentence.predicted, limit=sentence.limit)[0].hypotheses
             missed += not found or found[0].score < best - TIE
         return missed, known
 
 
-def _first_ends(trace: Trace) -> Ints:
-    """The steps of the first three `</s>`, 0 where there are fewer, [3]."""
+def _steps(traces: Sequence[Trace], material: Material) -> Ints:
+    """How far an exhaustive search of each sentence goes, [sentences]."""
+    limits = [sentence.limit for sentence in material.sentences]
+    return np.minimum([trace.steps for trace in traces], limits)
+
+
+def _first_ends(trace: Trace, limit: int) -> Ints:
+    """The steps of the first three `</s>` within a limit, 0 where there are fewer, [3]."""
     steps: Ints = np.zeros(3, dtype=np.int64)
     found = trace.finished[0][:3] + 1
+    found = found[found <= limit]
     steps[: len(found)] = found
     return steps
 

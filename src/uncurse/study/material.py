@@ -27,7 +27,8 @@ class Material:
     lines: tuple[str, ...]
     references: tuple[tuple[str, ...], ...]  # [references][lines]
     targets: tuple[tuple[tuple[int, ...], ...], ...]  # [references][lines] their pieces
-    sentences: tuple[Sentence, ...]  # with the limit of the study
+    sentences: tuple[Sentence, ...]  # with the limit that is judged
+    recorded: tuple[Sentence, ...]  # with that of the recorded searches
     limits: dict[str, tuple[int, ...]]  # R of each sentence, by the name of a limit
 
     @cached_property
@@ -49,7 +50,7 @@ class Material:
     def longest(self) -> tuple[Sentence, ...]:
         """The same sentences with the longest of all limits."""
         return tuple(
-            replace(sentence, limit=max(sentence.limit, *(limits[index] for limits in self.limits.values())))
+            replace(sentence, limit=max(limits[index] for limits in self.limits.values()))
             for index, sentence in enumerate(self.sentences)
         )
 
@@ -72,8 +73,12 @@ def prepare(name: str, plan: Plan, files: SetPlan, data: Path, translator: Trans
     lines = sample(read, files.lines)
     if any(not line.strip() for line in lines):
         raise ValueError(f"{source} has an empty line")
-    names = tuple(dict.fromkeys((plan.limit, *plan.limits)))
+    names = plan.all_limits
     found = translator.sentences(lines, [parse_limit(name) for name in names])
+    limits = {
+        name: tuple(sentence.limit for sentence in sentences) for name, sentences in zip(names, found, strict=True)
+    }
+    longest = limits[plan.record_limit or plan.limit]
     chosen = tuple(tuple(sample(reference, files.lines)) for reference in references)
     return Material(
         name,
@@ -81,10 +86,11 @@ def prepare(name: str, plan: Plan, files: SetPlan, data: Path, translator: Trans
         chosen,
         tuple(tuple(tuple(translator.target_pieces(line)) for line in reference) for reference in chosen),
         tuple(found[0]),
-        {
-            name: tuple(sentence.limit for sentence in sentences)
-            for name, sentences in zip(names, found, strict=True)
-        },
+        tuple(
+            replace(sentence, limit=max(sentence.limit, most))
+            for sentence, most in zip(found[0], longest, strict=True)
+        ),
+        limits,
     )
 
 

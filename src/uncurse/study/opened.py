@@ -80,7 +80,7 @@ class Study:
 
     def recording(self, name: str, width: int) -> Recording:
         """The search of a test set at a width."""
-        return self._recording(self.materials[name].sentences, width)
+        return self._recording(self.materials[name].recorded, width)
 
     @property
     def limits_recording(self) -> Recording:

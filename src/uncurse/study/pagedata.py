@@ -110,6 +110,7 @@ def _sentence(findings: Findings, methods: list[Method], index: int, trace: Trac
     text = study.translator.text
     steps, ranks = trace.finished
     likely = np.argsort(-trace.finished_sums, kind="stable")
+    likely = likely[steps[likely] < material.sentences[index].limit]
     texts: dict[str, dict[str, Any]] = {}
     points: list[tuple[int, float]] = []
     for place in likely.tolist():

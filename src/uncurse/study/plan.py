@@ -63,7 +63,8 @@ class Plan:
     small: tuple[int, ...] = (14, 15, 16)  # their mean stands for small beams
     large: tuple[int, ...] = (39, 40, 41)
     baseline_width: int = 5  # of the raw score in the main table
-    limit: str = "q0.95"  # R of everything but the table that compares limits
+    limit: str = "q0.9"  # R of everything but the table that compares limits
+    record_limit: str | None = None  # R of the recorded searches, from which any shorter one can be judged
     limits: tuple[str, ...] = ("predicted", "q0.5", "q0.8", "q0.9", "q0.95", "q0.99", "2x+10")
     scores: tuple[str, ...] = tuple(entry.name for entry in SCORES)
     stops: tuple[str, ...] = tuple(entry.name for entry in RULES)
@@ -82,7 +83,7 @@ class Plan:
             SCORES[name]
         for name in self.stops:
             RULES[name]
-        for limit in (self.limit, *self.limits):
+        for limit in self.all_limits:
             parse_limit(limit)
         if self.exact < 0:
             raise ValueError(f"exact = {self.exact} is not allowed: it must be 0 or more")
@@ -104,6 +105,12 @@ class Plan:
                 raise ValueError(f"widths: {each!r} holds no width")
             found.update(range(first, last + 1, step))
         return tuple(sorted(found))
+
+    @property
+    def all_limits(self) -> tuple[str, ...]:
+        """Every limit that is asked for, that of the judgements first."""
+        recorded = () if self.record_limit is None else (self.record_limit,)
+        return tuple(dict.fromkeys((self.limit, *recorded, *self.limits)))
 
     @property
     def focus(self) -> int:

@@ -13,7 +13,7 @@ from uncurse.study.methods import HORIZON, METHODS, NORM, RAW
 from uncurse.study.opened import SETS
 from uncurse.study.page import write_page
 from uncurse.study.pagedata import page_data, shown_methods
-from uncurse.study.table import Table
+from uncurse.study.table import Table, share
 
 
 def all_tables(findings: Findings) -> list[Table]:
@@ -65,7 +65,7 @@ def headline(findings: Findings) -> list[str]:
     change = findings.difference("test", (RAW.name, [first]), (RAW.name, [last]))
     found = [
         f"From a beam of {first} to one of {last} the raw score goes from BLEU {before.bleu:.1f} (length ratio"
-        f" {before.ratio:.2f}) to {after.bleu:.1f} ({after.ratio:.2f}), with {after.empty:.1%} of its outputs"
+        f" {before.ratio:.2f}) to {after.bleu:.1f} ({after.ratio:.2f}), with {share(after.empty)} of its outputs"
         f" empty. {_verdict(change)}"
     ]
     free = [method for method in shown_methods(findings) if method.predicts and not method.tuned]
@@ -77,13 +77,13 @@ def headline(findings: Findings) -> list[str]:
     against = findings.difference("test", (NORM.name, large), (best.name, large))
     wide = raw[last].measures[best.name]
     found.append(
-        f"{best.label}, which has nothing to tune and is the best of its kind on dev, has BLEU {wide.bleu:.1f}"
-        f" ({wide.ratio:.2f}) at {last}, {kept.bleu:+.1f} from {first}. {_verdict(kept)}"
+        f"{best.label[:1].upper()}{best.label[1:]} has nothing to tune and is the best of its kind on dev: BLEU"
+        f" {wide.bleu:.1f} ({wide.ratio:.2f}) at {last}, {kept.bleu:+.1f} from {first}. {_verdict(kept)}"
     )
     found.append(
         f"With large beams it is {against.bleu:+.2f} BLEU from {NORM.label} as toolkits stop it (95 % interval"
-        f" {against.low:+.2f} to {against.high:+.2f}, p = {against.p:.3f}); {wide.proved:.0%} of its outputs are"
-        " proved to be the best that the search could have found."
+        f" {against.low:+.2f} to {against.high:+.2f}, p = {against.p:.3f}). {share(wide.proved)} of its outputs"
+        " are proved to be the best that the search could have found."
     )
     return found
 
