@@ -100,8 +100,8 @@ def main() -> None:
     console.print(
         "Read a sentence from top to bottom: what happens to its length as the beam grows? The raw log-probability"
         " prefers what is short. BP-Norm compares the log-probability per token and punishes what is shorter than"
-        " expected. Every search ran until its result was proved. BEAM: nothing it could still have found scores"
-        " higher. GLOBAL: no sequence within the limit does.\n",
+        " expected. Every search ran until its result was proved or it came to its limit. BEAM: nothing it could"
+        " still have found scores higher. GLOBAL: no sequence within the limit does.\n",
         highlight=False,
     )
     try:
