@@ -169,7 +169,7 @@ def decode(
 
     `length` is the number of target tokens to expect per source piece, or a predictor. A limit that comes with the
     call is the limit. The `max_length` that comes with a model is about its tables and not about these sentences;
-    then the limit is no higher than in a `Translator`: the predictor's 0.9 quantile if it knows it, else 2x+10.
+    then the limit is no higher than in a `Translator`: the predictor's 0.8 quantile if it knows it, else 2x+10.
     """
     check_count("beam_size", beam_size)
     check_count("num_return_sequences", num_return_sequences)

@@ -18,7 +18,7 @@ from uncurse.result import Result
 from uncurse.search import Search
 
 WINDOW: Final = 1000  # lines that are sorted by length together; so many are held in memory, not the corpus
-DEFAULT_LEVEL: Final = 0.9  # the default limit is this quantile of the length, where a predictor knows it
+DEFAULT_LEVEL: Final = 0.8  # the default limit is this quantile of the length, where a predictor knows it
 LONGEST: Final = 1000  # source pieces
 
 S = TypeVar("S", bound=State)
@@ -60,7 +60,7 @@ class Task:
     """Everything that decides how lines are translated, besides the model."""
 
     decoding: Decoding = field(default_factory=Decoding)
-    limit: AnyLimit | None = None  # None: the 0.9 quantile where the predictor knows it, else 2x+10
+    limit: AnyLimit | None = None  # None: the 0.8 quantile where the predictor knows it, else 2x+10
     ratio: float | None = None  # expect this many target tokens per source piece, instead of predicting
     min_length: int = 0
     target_prefix: str = ""

@@ -484,7 +484,7 @@ def test_a_predictor_sees_pieces_and_features_as_it_was_fitted() -> None:
     model, frame = network("mbart50", 9, ending=1.0), FAMILIES["mbart50"][1]
     random = np.random.default_rng(1)
     predictor = MLPLength(
-        (0.9,),
+        (0.8,),
         mean=random.normal(size=17),
         scale=np.ones(17),
         hidden_weight=random.normal(size=(4, 17)),
@@ -495,7 +495,7 @@ def test_a_predictor_sees_pieces_and_features_as_it_was_fitted() -> None:
     steps: Any = HuggingFaceStepModel(model, frame)
     lengths, features = np.array([len(source) for source in SOURCES]), steps.features(SOURCES)
     predicted = predictor.predict(lengths, features)
-    limits = np.ceil(predictor.quantile(0.9, lengths, features)).astype(int)
+    limits = np.ceil(predictor.quantile(0.8, lengths, features)).astype(int)
     model.generation_config.max_length = 60
     given = {"max_new_tokens": None, "beam_size": 3, "score": "bp-norm", "length": predictor}
     ours = generated(model, inputs("mbart50"), **given)

@@ -63,7 +63,7 @@ class Plan:
     small: tuple[int, ...] = (14, 15, 16)  # their mean stands for small beams
     large: tuple[int, ...] = (39, 40, 41)
     baseline_width: int = 5  # of the raw score in the main table
-    limit: str = "q0.9"  # R of everything but the table that compares limits
+    limit: str = "q0.8"  # R of everything but the table that compares limits
     record_limit: str | None = None  # R of the recorded searches, from which any shorter one can be judged
     limits: tuple[str, ...] = ("predicted", "q0.5", "q0.8", "q0.9", "q0.95", "q0.99", "2x+10")
     scores: tuple[str, ...] = tuple(entry.name for entry in SCORES)
