@@ -7,14 +7,12 @@ import json
 import math
 from collections.abc import Sequence
 
-import numpy as np
 import pytest
+from letters import LetterEncoder
 
 from uncurse import Decoding, parse_limit
-from uncurse.arrays import Floats
 from uncurse.length import FixedRatio
 from uncurse.records import json_line
-from uncurse.testing import RandomModel
 from uncurse.translator import LONGEST, Task, Translation, Translator
 
 
@@ -28,17 +26,7 @@ class Letters:
         return "".join(chr(ord("a") + piece) for piece in pieces if piece != 6)
 
 
-class Encoder(RandomModel):  # type: ignore[misc]
-    """A random model with features."""
-
-    longest_source: int | None = None
-    longest_output: int | None = None
-
-    def features(self, sources: Sequence[Sequence[int]]) -> Floats:
-        return np.zeros((len(sources), 1))
-
-
-MODEL = Encoder(seed=1, vocabulary=7, ending=1.0)
+MODEL = LetterEncoder(seed=1, vocabulary=7, ending=1.0)
 TRANSLATOR = Translator(MODEL, Letters(), Letters(), FixedRatio(1.5))
 LINES = ["abc", "", "f", "abcdefabc", "ab", "", "edcba", "a"]
 
@@ -122,13 +110,13 @@ def test_a_record_says_everything_in_one_line() -> None:
 
 
 def test_an_infinite_gap_is_null() -> None:
-    never = Encoder(seed=1, vocabulary=7, ending=-math.inf)
+    never = LetterEncoder(seed=1, vocabulary=7, ending=-math.inf)
     (truncated,) = Translator(never, Letters(), Letters(), FixedRatio(1.0)).translate(["ab"])
     assert json.loads(json_line(truncated))["gap"] is None
 
 
 def test_nothing_is_longer_than_the_model_can_tell_places_apart() -> None:
-    class Bounded(Encoder):  # type: ignore[misc]
+    class Bounded(LetterEncoder):  # type: ignore[misc]
         longest_source = 5
         longest_output = 6
 
