@@ -136,7 +136,8 @@ def test_stopping_when_it_is_proved_loses_nothing(
         exhaustive = judge(trace, rescorer, RULES.parse("exhaustive"), length=sentence.predicted)
         assert live.optimality.proved
         assert live.hypotheses[0].tokens == exhaustive.hypotheses[0].tokens
-        assert live.hypotheses[0].score == exhaustive.hypotheses[0].score
+        # a live search drops hopeless prefixes, and products of other shapes differ in the last bits
+        assert live.hypotheses[0].score == pytest.approx(exhaustive.hypotheses[0].score, abs=1e-4)
         assert live.steps <= exhaustive.steps
 
 
