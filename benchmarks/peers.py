@@ -10,6 +10,7 @@ CTranslate2 and Hugging Face's early_stopping=True. default: BP-Norm, optimal, w
 from __future__ import annotations
 
 import argparse
+import math
 import multiprocessing
 import resource
 import statistics
@@ -33,12 +34,14 @@ from uncurse.length import parse_limit
 from uncurse.loading import load
 from uncurse.models.ctranslate2 import marian_weights, read_model, read_vocabulary
 from uncurse.models.marian import save_marian
+from uncurse.models.products import Matrix, Numbers, product_of
 from uncurse.text.vocabulary import SentencePieces, Vocabulary
 from uncurse.translator import Task, Translator
 
 CAP = 100  # tokens, </s> counted
 BATCH = 16  # sentences, where a system wants to be told
 Outputs = list[tuple[int, ...]]
+PRODUCTS = ("mkldnn::_linear_pointwise", "aten::_int_mm", "aten::addmm", "aten::mm")
 
 
 @dataclass(frozen=True)
@@ -197,29 +200,40 @@ def timed(shared: Material, widths: list[int], repeats: int, threads: int, conso
 def profiled(shared: Material, widths: list[int], console: Console) -> None:
     """Print where our time goes."""
     table = Table(title="Ours, like for like: share of time by kind of work, and how fast the products are")
-    for column in ("dtype", "b", "products", "GFLOPS", "attention", "the rest of PyTorch"):
+    for column in ("dtype", "b", "products", "GFLOPS", "attention", "the rest of PyTorch", "a large product"):
         table.add_column(column, justify="right")
     for dtype in ("float32", "int8"):
         run = ours(shared, dtype, True)
         for width in widths:
-            with profile(with_flops=True) as seen:
+            with profile(record_shapes=True) as seen:
                 run(width)
-            times = {event.key: event.self_cpu_time_total / 1e6 for event in seen.key_averages()}
-            floats = sum(event.flops for event in seen.key_averages() if event.key in ("aten::addmm", "aten::mm"))
-            total = sum(times.values())
-            products = sum(times.get(key, 0.0) for key in ("aten::addmm", "aten::mm", "aten::_int_mm"))
-            attention = sum(value for key, value in times.items() if "attention" in key or "bmm" in key)
-            speed = f"{floats / products / 1e9:.0f}" if floats else "not counted"
-            rest = total - products - attention
-            table.add_row(
-                dtype,
-                str(width),
-                f"{products / total:.0%}",
-                speed,
-                f"{attention / total:.0%}",
-                f"{rest / total:.0%}",
+            events = seen.key_averages(group_by_input_shape=True)
+            total = sum(event.self_cpu_time_total for event in events)
+            products = [event for event in events if event.key in PRODUCTS]
+            spent = sum(event.self_cpu_time_total for event in products)
+            attention = sum(
+                event.self_cpu_time_total for event in events if "attention" in event.key or "bmm" in event.key
             )
+            # rows [n, inputs] with weights of any layout: 2 n × the weights
+            operations = sum(
+                event.count * 2 * event.input_shapes[0][0] * math.prod(event.input_shapes[1]) for event in products
+            )
+            shares = [f"{part / total:.0%}" for part in (spent, attention, total - spent - attention)]
+            speed = f"{operations / spent / 1e3:.0f}"
+            table.add_row(dtype, str(width), shares[0], speed, *shares[1:], f"{_large_product(dtype):.0f}")
     console.print(table)
+
+
+def _large_product(dtype: str) -> float:
+    """GFLOPS of a product large enough to be at its best: what the machine can do."""
+    matrix = torch.nn.init.normal_(torch.empty(4096, 512))
+    run, rows = product_of(Matrix(matrix), None, Numbers(dtype)), torch.ones(4096, 512)
+    spent = []
+    for _ in range(7):
+        start = time.perf_counter()
+        run(rows)
+        spent.append(time.perf_counter() - start)
+    return 2 * 4096 * 4096 * 512 / statistics.median(spent) / 1e9
 
 
 def _peak(source: Path, count: int, system: str, width: int, answer: Any) -> None:  # noqa: ANN401

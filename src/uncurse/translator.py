@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final, Protocol, TypeVar, final
 
@@ -14,7 +14,7 @@ from uncurse.decoding import Decoding, Sentence, check_count
 from uncurse.length import DEFAULT_LIMIT, AnyLimit, FixedRatio, LengthPredictor, QuantileLimit, limits_of
 from uncurse.model import State, StepModel
 from uncurse.rescoring import needs
-from uncurse.result import Result
+from uncurse.result import Optimality, Result
 from uncurse.search import Search
 
 WINDOW: Final = 1000  # lines that are sorted by length together; so many are held in memory, not the corpus
@@ -60,7 +60,8 @@ class Task:
     """Everything that decides how lines are translated, besides the model."""
 
     decoding: Decoding = field(default_factory=Decoding)
-    limit: AnyLimit | None = None  # None: the 0.8 quantile where the predictor knows it, else 2x+10
+    limit: AnyLimit | None = None  # None: the 0.8 quantile where the predictor knows it; without, or if it is too
+    # short for anything but the empty translation, 2x+10
     ratio: float | None = None  # expect this many target tokens per source piece, instead of predicting
     min_length: int = 0
     target_prefix: str = ""
@@ -180,17 +181,34 @@ class Translator:
     ) -> Iterator[tuple[int, Result, float | None]]:
         """Search for sources of rising length; whenever sentences are proved, others take their place."""
         search = Search(self.model, task.decoding)
-        predictions: list[float | None] = []
+        tickets: list[tuple[int, Sentence]] = []  # by ticket: the place of its source
         at = 0
         while at < len(sources) or len(search):
             room = 0 if at == len(sources) else max(1, task.batch_tokens // len(sources[at])) - len(search)
             if room >= max(1, len(search) // 3):  # a few at a time, so that they are encoded together
                 sentences = self._sentences(sources[at : at + room], prefix, task)
                 search.join(sentences)
-                predictions.extend(sentence.predicted for sentence in sentences)
+                tickets.extend(enumerate(sentences, at))
                 at += len(sentences)
             for ticket, result in search.advance():
-                yield ticket, result, predictions[ticket]
+                place, sentence = tickets[ticket]
+                if task.limit is None and (limit := self._wider_limit(sentence, result)) > sentence.limit:
+                    again = replace(sentence, limit=limit)
+                    search.join([again])
+                    tickets.append((place, again))
+                else:
+                    yield place, result, sentence.predicted
+
+    def _wider_limit(self, sentence: Sentence, result: Result) -> int:
+        """The limit for another search, if within its own nothing ended but, at most, the empty translation.
+
+        An expected length can be wrong, and a beam wide enough to hold the empty translation would give just that.
+        """
+        nothing = result.optimality is Optimality.TRUNCATED or all(each.length == 1 for each in result.hypotheses)
+        if not nothing or result.steps < sentence.limit:
+            return sentence.limit
+        most = DEFAULT_LIMIT.tokens(len(sentence.source))
+        return min(most, self.model.longest_output or most) - len(sentence.prefix)
 
     def _features(self, sources: list[tuple[int, ...]], predictor: LengthPredictor | None) -> Floats:
         """What a predictor wants to know of sources, [sources, size]; a fixed ratio wants nothing."""

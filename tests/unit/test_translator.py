@@ -7,10 +7,12 @@ import json
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 from letters import LetterEncoder
 
-from uncurse import Decoding, parse_limit
+from uncurse import Decoding, Optimality, parse_limit
+from uncurse.arrays import Floats, Ints
 from uncurse.length import FixedRatio
 from uncurse.records import json_line
 from uncurse.translator import LONGEST, Task, Translation, Translator
@@ -127,3 +129,37 @@ def test_nothing_is_longer_than_the_model_can_tell_places_apart() -> None:
     assert found.result.hypotheses[0].length == 6
     with pytest.raises(ValueError, match="line 1 has 6 pieces; the most is 5"):
         translator.translate(["abcdef"])
+
+
+class TooShort:
+    """A predictor that expects three tokens of everything."""
+
+    levels = (0.8,)
+
+    def predict(self, source_lengths: Ints, features: Floats) -> Floats:
+        return np.full(len(source_lengths), 3.0)
+
+    def quantile(self, level: float, source_lengths: Ints, features: Floats) -> Floats:
+        return self.predict(source_lengths, features)
+
+
+@pytest.mark.parametrize("prefix", ["", "b"])
+def test_where_nothing_ends_within_the_default_limit_the_search_is_made_again_with_a_wider_one(
+    prefix: str,
+) -> None:
+    translator = Translator(LetterEncoder(seed=3, vocabulary=7, ending=-2.0), Letters(), Letters(), TooShort())
+    lines = ["".join(letters) for letters in itertools.product("abcdef", repeat=2)]
+
+    def found(limit: str | None) -> list[Translation]:
+        task = Task(Decoding.of(3), parse_limit(limit) if limit else None, target_prefix=prefix)
+        return list(translator.stream(lines, task))
+
+    kinds = set()
+    for default, short, wide in zip(found(None), found("q0.8"), found("2x+10"), strict=True):
+        assert default.result is not None
+        assert short.result is not None
+        ended = short.result.optimality is not Optimality.TRUNCATED
+        empty = ended and short.result.hypotheses[0].length == 1
+        assert default == (wide if empty or not ended else short)
+        kinds.add((ended, empty))
+    assert kinds == {(False, False), (True, False), (True, True)}

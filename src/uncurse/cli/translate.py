@@ -32,7 +32,7 @@ def translate(
     ] = "occupy",
     max_length: Annotated[
         str | None,
-        typer.Option(help="The most tokens: 100, 2x+10, q0.95 or predicted. Default: q0.8 if the model knows it."),
+        typer.Option(help="The most tokens: 100, 2x+10, q0.95 or predicted. Default: q0.8, then 2x+10."),
     ] = None,
     min_length: Annotated[int, typer.Option(min=0, help="The fewest tokens, </s> included.")] = 0,
     ratio: Annotated[
