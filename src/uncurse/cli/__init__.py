@@ -21,12 +21,16 @@ from uncurse.version import VERSION
 
 # What each extra brings beside `translate`, by the module that is missed.
 EXTRAS: Final = {
+    "fastapi": "serve",
     "lightning": "train",
-    "machine": "baseline",
     "matplotlib": "study",
+    "pyarrow": "ray",
+    "ray": "ray",
     "sacrebleu": "study",
     "tensorboard": "train",
+    "thot": "baseline",
     "transformers": "huggingface",
+    "uvicorn": "serve",
 }
 
 app = typer.Typer(

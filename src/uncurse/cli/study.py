@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import time
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn, track
 
 if TYPE_CHECKING:
     from uncurse.study.opened import Study
+
+
+class Baseline(StrEnum):
+    """Systems to compare with."""
+
+    PHRASE_BASED = "phrase-based"
 
 
 study_app = typer.Typer(help="The study of the paper for any model.", no_args_is_help=True)
@@ -70,6 +77,42 @@ def report(plan: PlanFile, out: Out, data: Data = Path()) -> None:
         written = write_report(findings, out, commands)
     typer.echo(saved(findings, seconds))
     typer.echo(f"{len(written)} files are in {out}; open {out / 'report.html'}")
+
+
+@study_app.command()
+def baseline(
+    kind: Annotated[Baseline, typer.Argument(help="The system to train.")],
+    plan: PlanFile,
+    out: Out,
+    data: Data = Path(),
+) -> None:
+    """Train another system on the plan's training text and translate its test sets: a row of the main table."""
+    from uncurse.files import write_whole
+    from uncurse.study.phrase_based import train_phrase_based, translate_phrase_based
+    from uncurse.study.plan import read_plan
+    from uncurse.text.lines import read_lines
+    from uncurse.training.recipe import Corpus
+
+    read = read_plan(plan)
+    if not read.training:
+        raise ValueError(f"{plan} names no [[training]] text for the baseline")
+
+    def located(source: str, targets: tuple[str, ...]) -> Corpus:
+        return Corpus(str(data / source), tuple(str(data / target) for target in targets))
+
+    folder = out / kind.value
+    training = [located(corpus.source, corpus.targets) for corpus in read.training]
+    dev = located(read.dev.source, read.dev.references)
+    console = Console(stderr=True)
+    train_phrase_based(training, dev, folder / "model", read.lowercase, lambda text: typer.echo(text, err=True))
+    for name, files in (("dev", read.dev), ("test", read.test)):
+        lines = read_lines(data / files.source)
+        translated = track(
+            translate_phrase_based(folder / "model", lines, read.lowercase),
+            f"translating {name}", len(lines), console=console, disable=not console.is_terminal,
+        )  # fmt: skip
+        write_whole(folder / f"{name}.txt", "".join(f"{line}\n" for line in translated).encode())
+    typer.echo(f"the translations are in {folder}; uncurse study report shows them beside the others")
 
 
 def _opened(plan: Path, data: Path, out: Path) -> Study:
