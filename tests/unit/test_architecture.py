@@ -16,6 +16,7 @@ ORDER = [
     "arrays",
     "version",
     "files",
+    "jsonfile",
     "registry",
     "settings",
     "catalogue",
