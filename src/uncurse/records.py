@@ -6,11 +6,14 @@ import json
 import math
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, final
 
 from uncurse.files import write_whole
+from uncurse.jsonfile import read_json, sealed_json, unsealed
+from uncurse.settings import built
 from uncurse.translator import Translation
 
 
@@ -54,16 +57,37 @@ def _finite(number: float) -> float | None:
 
 def text_line(translation: Translation) -> str:
     """The best translation alone; an empty line where there is none."""
-    return translation.texts[0] if translation.texts else ""
+    return _one_line(translation.texts[0]) if translation.texts else ""
 
 
 def n_best_lines(translation: Translation, number: int) -> str:
     """Every translation with the number of its line, from 0, and its score, as Moses writes n-best lists."""
     scores = [each.score for each in translation.result.hypotheses] if translation.result else [0.0]
     return "\n".join(
-        f"{number} ||| {text} ||| {score:.6f}"
+        f"{number} ||| {_one_line(text)} ||| {score:.6f}"
         for text, score in zip(translation.texts or ("",), scores or [0.0], strict=True)
     )
+
+
+def _one_line(text: str) -> str:
+    """A vocabulary can have pieces with line breaks; a translation must not look like two."""
+    return text.replace("\r", " ").replace("\n", " ")
+
+
+@final
+@dataclass(frozen=True)
+class _Note:
+    """How far an output has come."""
+
+    bytes: int
+    lines: int
+    output: str  # SHA-256 of the bytes
+    input: str  # SHA-256 of the lines they were made from
+    means: str
+
+    def __post_init__(self) -> None:
+        if self.bytes < 0 or self.lines < 0:
+            raise ValueError(f"{self.bytes} bytes and {self.lines} lines are impossible")
 
 
 @final
@@ -79,35 +103,44 @@ class OutputFile:
         self._part = path.with_name(path.name + ".part")
         self._note = path.with_name(path.name + ".note")
         self._means = means
-        self._input = sha256()
+        self._input, self._output = sha256(), sha256()
         self.lines_done = 0
-        known: dict[str, Any] = {"bytes": 0, "lines": 0, "input": self._input.hexdigest(), "means": means}
+        nothing = self._output.hexdigest()
+        self._known = _Note(0, 0, nothing, nothing, means)
         if resume and self._note.exists() and self._part.exists():
-            known = json.loads(self._note.read_text(encoding="utf-8"))
-            if known["means"] != means:
-                raise ValueError(f"{self._part} was made in another way: {known['means']} and not {means}")
-        self._known = known
+            self._known = _read_note(self._note)
+            if self._known.means != means:
+                raise ValueError(f"{self._part} was made in another way: {self._known.means} and not {means}")
 
     def skip_done(self, lines: Iterator[str]) -> None:
-        """Pass over the lines that are done; they must be the lines that were done."""
-        for _ in range(self._known["lines"]):
+        """Pass over the lines that are done; input and output must be what they were."""
+        for _ in range(self._known.lines):
             self._count(next(lines, None))
-        if self._input.hexdigest() != self._known["input"]:
+        if self._input.hexdigest() != self._known.input:
             raise ValueError(f"the input is not the one that {self._part} was made from")
-        with self._part.open("ab") as file:
-            file.truncate(self._known["bytes"])
+        with self._part.open("ab+") as file:
+            file.seek(0)
+            left = self._known.bytes
+            while piece := file.read(min(left, 1 << 20)):
+                self._output.update(piece)
+                left -= len(piece)
+            if left or self._output.hexdigest() != self._known.output:
+                raise ValueError(f"{self._part} is not what was written: remove it and begin again")
+            file.truncate(self._known.bytes)
 
     def add(self, sources: Sequence[str], texts: Sequence[str]) -> None:
         """Add a window of lines."""
+        content = "".join(f"{text}\n" for text in texts).encode()
         with self._part.open("ab") as file:
-            file.write("".join(f"{text}\n" for text in texts).encode())
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
             size = file.tell()
+        self._output.update(content)
         for line in sources:
             self._count(line)
-        note = {"bytes": size, "lines": self.lines_done, "input": self._input.hexdigest(), "means": self._means}
-        write_whole(self._note, json.dumps(note).encode())
+        note = _Note(size, self.lines_done, self._output.hexdigest(), self._input.hexdigest(), self._means)
+        write_whole(self._note, sealed_json(asdict(note)))
 
     def finish(self) -> None:
         """All lines are there."""
@@ -119,3 +152,10 @@ class OutputFile:
             raise ValueError(f"the input is shorter than the one that {self._part} was made from")
         self._input.update(line.encode() + b"\n")
         self.lines_done += 1
+
+
+def _read_note(path: Path) -> _Note:
+    try:
+        return built(_Note, unsealed(read_json(path)), "")
+    except ValueError as error:
+        raise ValueError(f"{path} does not say how far its file has come: {error}") from error

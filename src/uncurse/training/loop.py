@@ -25,7 +25,7 @@ from uncurse.models.devices import device_of
 from uncurse.models.directory import load_folder, save_model
 from uncurse.models.lstm import AttentionalLSTM, LSTMShape
 from uncurse.models.predictors import LENGTH, save_predictor
-from uncurse.text.subwords import Subwords
+from uncurse.text.subwords import Subwords, read_subwords
 from uncurse.training.checkpoint import Checkpoint, adam_tensors, load_checkpoint, restore_adam, save_checkpoint
 from uncurse.training.data import Batch, Pairs, ParallelText, read_parallel
 from uncurse.training.length import fit_length
@@ -70,6 +70,7 @@ class Trainer:
         train, dev = read_parallel(recipe.data.train, data), read_parallel(recipe.data.dev, data)
         folder.mkdir(parents=True, exist_ok=True)
         self._source, self._target = self._subwords(train)
+        self._text = _digest(train, dev, self._source, self._target)
         self._train = Pairs(train, self._source, self._target, self._plan.max_length)
         self._dev = Pairs(dev, self._source, self._target, self._plan.max_length)
         place = device_of(device)
@@ -124,7 +125,11 @@ class Trainer:
 
     def export(self) -> Path:
         """The best weights so far as a model folder, with a length predictor fitted to them."""
-        self._network.load_weights(load_checkpoint(self._folder / "best.safetensors").tensors)
+        path = self._folder / "best.safetensors"
+        try:
+            self._network.load_weights(load_checkpoint(path).tensors)
+        except ValueError as error:
+            raise ValueError(f"{path} cannot be used: {error}") from error
         folder = self._folder / "model"
         save_model(folder, self._network, self._source, self._target, self._train.ratio, torch.float16)
         loaded = load_folder(folder)
@@ -188,13 +193,14 @@ class Trainer:
         for path, side, size in zip(paths, lines, (plan.source, plan.target), strict=True):
             if not path.exists():
                 write_whole(path, Subwords.train(side, size, plan.lowercase).model)
-        return Subwords(paths[0].read_bytes()), Subwords(paths[1].read_bytes())
+        return read_subwords(paths[0]), read_subwords(paths[1])
 
     def _facts(self) -> dict[str, Any]:
         return {
             "family": "lstm",
             "shape": asdict(self._network.shape),
             "recipe": sha256(repr(self._recipe).encode()).hexdigest(),
+            "text": self._text,
             "ratio": self._train.ratio,
             "step": self._step,
             "tokens": self._tokens,
@@ -212,13 +218,21 @@ class Trainer:
         if not path.exists():
             return
         checkpoint = load_checkpoint(path)
-        if checkpoint.facts["recipe"] != self._facts()["recipe"]:
+        facts = checkpoint.facts
+        if facts.get("recipe") != self._facts()["recipe"]:
             raise ValueError(f"{path} was trained by another recipe: use another folder")
-        self._network.load_weights(checkpoint.tensors)
-        restore_adam(self._optimizer, self._names, checkpoint.tensors)
-        torch.set_rng_state(checkpoint.tensors["random"])
-        self._step, self._tokens = checkpoint.facts["step"], checkpoint.facts["tokens"]
-        self._best = math.inf if checkpoint.facts["best"] is None else checkpoint.facts["best"]
+        if facts.get("text", self._text) != self._text:  # once it was not noted
+            raise ValueError(f"{path} was trained on other text or subwords: use another folder")
+        try:
+            self._network.load_weights(checkpoint.tensors)
+            restore_adam(self._optimizer, self._names, checkpoint.tensors)
+            torch.set_rng_state(checkpoint.tensors["random"])
+            self._step, self._tokens, best = (facts[name] for name in ("step", "tokens", "best"))
+            if not 0 <= self._step <= self.total_steps:
+                raise ValueError(f"step {self._step} is not in this run")
+            self._best = math.inf if best is None else float(best)
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise ValueError(f"{path} is not a checkpoint of this run: {error}") from error
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
@@ -231,6 +245,18 @@ class Trainer:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def _digest(train: ParallelText, dev: ParallelText, *subwords: Subwords) -> str:
+    """Identify what is learnt from: the same recipe in the same folder must go on with the same text."""
+    digest = sha256()
+    for text in (train, dev):
+        for source, targets in zip(text.sources, text.targets, strict=True):
+            digest.update("\n".join((source, *targets, "")).encode())
+        digest.update(b"\n\n")
+    for model in subwords:
+        digest.update(sha256(model.model).digest())
+    return digest.hexdigest()
 
 
 def _fitted(batches: list[list[int]], count: int) -> list[list[int]]:
@@ -253,8 +279,16 @@ class Log:
         self._path = folder / "log.csv"
         self._rows: list[dict[str, str]] = []
         if self._path.exists():
-            with self._path.open(newline="", encoding="utf-8") as file:
-                self._rows = [row for row in csv.DictReader(file) if int(row["step"]) <= step]
+            try:
+                with self._path.open(newline="", encoding="utf-8") as file:
+                    rows = list(csv.DictReader(file, strict=True))
+                if any(row.keys() != set(LOG_COLUMNS) or None in row.values() for row in rows):
+                    raise ValueError("a line has other columns than the rest")
+                for row in rows:
+                    _ = [float(value) for value in row.values()]
+                self._rows = [row for row in rows if int(row["step"]) <= step]
+            except (ValueError, csv.Error) as error:
+                raise ValueError(f"{self._path} is damaged; remove it and the run goes on: {error}") from error
         self._events = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
 
     def write(self, *values: float) -> None:
