@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated, BinaryIO, Final
 
 import typer
 
@@ -14,6 +14,8 @@ from uncurse.cli.counter import Counter
 
 if TYPE_CHECKING:
     from uncurse.translator import Translation
+
+LONGEST_LINE: Final = 1 << 20  # bytes; a line without an end would fill the memory
 
 
 def translate(
@@ -95,7 +97,7 @@ def translate(
                 typer.echo(written(translation, number))
                 counter.advance()
         return
-    means = f"{translator.model.signature} {task} json={json} threads={torch.get_num_threads()}"
+    means = f"{translator.signature} {task} json={json} device={device} threads={torch.get_num_threads()}"
     file = OutputFile(out, means, resume)
     file.skip_done(lines)
     with Counter("translated", file.lines_done, total) as counter:
@@ -117,7 +119,9 @@ def _lines(files: list[Path] | None) -> Iterator[str]:
 
 
 def _decoded(file: BinaryIO, name: str) -> Iterator[str]:
-    for number, raw in enumerate(file, start=1):
+    for number, raw in enumerate(iter(lambda: file.readline(LONGEST_LINE + 1), b""), start=1):
+        if len(raw) > LONGEST_LINE:
+            raise ValueError(f"{name}, line {number} has more than {LONGEST_LINE} bytes")
         try:
             yield raw.decode("utf-8").rstrip("\r\n")
         except UnicodeDecodeError:
