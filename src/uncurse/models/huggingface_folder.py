@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -90,9 +91,7 @@ def load_huggingface(
 
 def _read(name: str | Path) -> tuple[Any, Any]:
     """Tokenizer and network; no code that comes with a model is run, and no pickle is opened."""
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity(logging.CRITICAL)  # what is wrong is told in one line, by the error
-    try:
+    with _silence():
         if not AutoConfig.from_pretrained(name, trust_remote_code=False).is_encoder_decoder:
             raise ValueError("it is not an encoder-decoder")
         tokenizer: Any = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
@@ -104,8 +103,6 @@ def _read(name: str | Path) -> tuple[Any, Any]:
             trust_remote_code=False,
             output_loading_info=True,
         )
-    finally:
-        logging.set_verbosity(verbosity)
     network, report = loaded
     if missing := sorted(report["missing_keys"]):  # else they would be drawn by chance
         raise ValueError(f"its weights lack {missing[0]!r}")
@@ -113,6 +110,20 @@ def _read(name: str | Path) -> tuple[Any, Any]:
         if weight.is_floating_point() and not bool(weight.isfinite().all()):
             raise ValueError(f"its {weight_name!r} has a number that is not finite")
     return tokenizer, network
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Without the reports of `transformers`: what is wrong is told in one line, by the error."""
+    verbosity, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity(logging.CRITICAL)
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bar:
+            logging.enable_progress_bar()
 
 
 def _check_proportions(folder: Path) -> None:

@@ -271,24 +271,28 @@ def _fitted(batches: list[list[int]], count: int) -> list[list[int]]:
     return batches
 
 
+def read_log(path: Path) -> list[dict[str, str]]:
+    """The history of a run."""
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file, strict=True))
+        for row in rows:
+            if row.keys() != set(LOG_COLUMNS) or not all(math.isfinite(float(each)) for each in row.values()):
+                raise ValueError(f"{row} is no line of it")
+            int(row["step"])
+    except (ValueError, TypeError, csv.Error) as error:
+        raise ValueError(f"{path} is damaged; remove it, and the run goes on: {error}") from error
+    return rows
+
+
 @final
 class Log:
     """The history of a run as CSV, a plot and TensorBoard events; a resumed run forgets what it will repeat."""
 
     def __init__(self, folder: Path, step: int) -> None:
         self._path = folder / "log.csv"
-        self._rows: list[dict[str, str]] = []
-        if self._path.exists():
-            try:
-                with self._path.open(newline="", encoding="utf-8") as file:
-                    rows = list(csv.DictReader(file, strict=True))
-                if any(row.keys() != set(LOG_COLUMNS) or None in row.values() for row in rows):
-                    raise ValueError("a line has other columns than the rest")
-                for row in rows:
-                    _ = [float(value) for value in row.values()]
-                self._rows = [row for row in rows if int(row["step"]) <= step]
-            except (ValueError, csv.Error) as error:
-                raise ValueError(f"{self._path} is damaged; remove it and the run goes on: {error}") from error
+        history = read_log(self._path) if self._path.exists() else []
+        self._rows = [row for row in history if int(row["step"]) <= step]
         self._events = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
 
     def write(self, *values: float) -> None:
