@@ -7,7 +7,7 @@ READY  := $(VENV)/ready
 
 SOURCE ?= newstest2020.zh
 
-.PHONY: setup demo test check bench bench-peers clean
+.PHONY: setup demo test check fuzz bench bench-peers clean
 
 setup: $(READY)
 
@@ -28,6 +28,9 @@ check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+fuzz: $(READY)  # FUZZ_MINUTES=10
+	PYTHONPATH=tests $(BIN)/python -m fuzz
 
 bench: $(READY)
 	$(BIN)/python benchmarks/engine.py

@@ -9,8 +9,9 @@ import os
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -29,6 +30,7 @@ from fuzz.mutations import (
     safetensors_changed,
     toml_changed,
 )
+from fuzz.sandbox import Outcome, Sandbox, Verdict
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 from made_up import RECIPE, WORDS, translated
@@ -105,14 +107,29 @@ class Reader:
             return {each: content for each, content in self.files.items() if each != name}
         return self.repair({**self.files, name: how(draw, self.files[name])})
 
-    def read_from(self, files: Files) -> str:
-        """What files say; they are written somewhere for it."""
-        with TemporaryDirectory() as folder:
-            for name, content in files.items():
-                path = Path(folder, name)
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(content)
-            return self.read(Path(folder))
+    def verdict(self, sandbox: Sandbox, files: Files) -> Verdict:
+        """What the reader makes of files; something else is a fault if they carry checksums."""
+        with _written(files) as folder:
+            verdict = sandbox.tried(folder, self.expected)
+        if verdict.outcome is Outcome.OTHER and self.sealed:
+            return Verdict(Outcome.FAULT, "read as something else, and no checksum told")
+        return verdict
+
+    @cached_property
+    def expected(self) -> str:
+        """What whole files say."""
+        with _written(self.files) as folder:
+            return self.read(folder)
+
+
+@contextmanager
+def _written(files: Files) -> Iterator[Path]:
+    with TemporaryDirectory() as folder:
+        for name, content in files.items():
+            path = Path(folder, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        yield Path(folder)
 
 
 @cache
