@@ -136,7 +136,7 @@ def _checksum(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> str:
     digest = sha256(json.dumps({**header, "sha256": None}, sort_keys=True).encode())
     for name in sorted(arrays.keys() - {"header"}):
         digest.update(f"{name} {arrays[name].dtype.str} {arrays[name].shape} ".encode())
-        digest.update(np.ascontiguousarray(arrays[name]))
+        digest.update(arrays[name].tobytes())
     return digest.hexdigest()
 
 

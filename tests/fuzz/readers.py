@@ -33,6 +33,7 @@ from fuzz.mutations import (
 from fuzz.sandbox import Outcome, Sandbox, Verdict
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
+from letters import LetterEncoder
 from made_up import RECIPE, WORDS, translated
 from tiny import PIECES, subword_model, tiny_weights, write_ctranslate2
 
@@ -52,7 +53,6 @@ from uncurse.study.material import Material
 from uncurse.study.plan import Plan, SetPlan, read_plan
 from uncurse.study.probes import Probes
 from uncurse.study.store import Recording, Store
-from uncurse.testing import RandomModel
 from uncurse.text.subwords import Subwords, read_subwords
 from uncurse.tracefile import UNSIGNED
 from uncurse.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
@@ -60,7 +60,7 @@ from uncurse.training.loop import read_log
 from uncurse.training.recipe import read_recipe
 
 Files = dict[str, bytes]
-MODEL = RandomModel(seed=8, vocabulary=9, ending=0.5, attends=True)
+MODEL = LetterEncoder(seed=8, vocabulary=9, ending=0.5, attends=True)
 SENTENCES = tuple(
     Sentence(tuple(range(index % 4)), limit=3 + index % 5, prefix=(1, 2)[: index % 3], min_length=index % 3)
     for index in range(6)
@@ -252,7 +252,7 @@ def _hugging_face(folder: Path) -> Reader:
     fast(
         tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", pad_token="<pad>", unk_token="<unk>"
     ).save_pretrained(folder)
-    sides = {f"{side}_{what}": size for side in ("encoder", "decoder")
+    sides: Any = {f"{side}_{what}": size for side in ("encoder", "decoder")
              for what, size in (("layers", 1), ("attention_heads", 2), ("ffn_dim", 16))}  # fmt: skip
     config = BartConfig(
         vocab_size=len(ids), d_model=8, max_position_embeddings=32, forced_eos_token_id=None, **sides

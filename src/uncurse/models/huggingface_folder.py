@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from logging import CRITICAL
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -19,6 +20,7 @@ from transformers import (
     MBart50Tokenizer,
     MBartTokenizer,
     NllbTokenizer,
+    PreTrainedConfig,
     PreTrainedTokenizerBase,
 )
 from transformers.utils import logging
@@ -66,8 +68,6 @@ def load_huggingface(
     """
     where = device_of(device)
     try:
-        if Path(name).is_dir():
-            _check_proportions(Path(name))
         tokenizer, network = _read(name)
     except Exception as error:  # settings and files that others made can fail in any way
         place = "" if Path(name).is_dir() else "it is not a folder here, and from the hub it cannot be had: "
@@ -92,8 +92,11 @@ def load_huggingface(
 def _read(name: str | Path) -> tuple[Any, Any]:
     """Tokenizer and network; no code that comes with a model is run, and no pickle is opened."""
     with _silence():
-        if not AutoConfig.from_pretrained(name, trust_remote_code=False).is_encoder_decoder:
+        config = AutoConfig.from_pretrained(name, trust_remote_code=False)
+        if not config.is_encoder_decoder:
             raise ValueError("it is not an encoder-decoder")
+        if Path(name).is_dir():
+            _check_proportions(Path(name), config)
         tokenizer: Any = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
         loaded: Any = AutoModelForSeq2SeqLM.from_pretrained(
             name,
@@ -116,21 +119,21 @@ def _read(name: str | Path) -> tuple[Any, Any]:
 def _silence() -> Iterator[None]:
     """Without the reports of `transformers`: what is wrong is told in one line, by the error."""
     verbosity, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity(logging.CRITICAL)
-    logging.disable_progress_bar()
+    logging.set_verbosity(CRITICAL)
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         yield
     finally:
         logging.set_verbosity(verbosity)
         if bar:
-            logging.enable_progress_bar()
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
-def _check_proportions(folder: Path) -> None:
+def _check_proportions(folder: Path, config: PreTrainedConfig) -> None:
     """Refuse settings that ask for more layers or numbers than the weights of a folder can hold."""
     _check_layers(read_json(folder / "config.json"))
     with torch.device("meta"):
-        network: Any = AutoModelForSeq2SeqLM.from_config(AutoConfig.from_pretrained(folder))
+        network: Any = AutoModelForSeq2SeqLM.from_config(config, trust_remote_code=False)  # type: ignore[no-untyped-call]
     wanted = sum(parameter.numel() for parameter in network.parameters())
     stored = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
     if not stored:
