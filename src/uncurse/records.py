@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, final
 
 from uncurse.files import write_whole
-from uncurse.jsonfile import read_json, sealed_json, unsealed
+from uncurse.jsonfile import SEAL, read_json, sealed_json, unsealed
 from uncurse.settings import built
 from uncurse.translator import Translation
 
@@ -156,6 +156,9 @@ class OutputFile:
 
 def _read_note(path: Path) -> _Note:
     try:
-        return built(_Note, unsealed(read_json(path)), "")
-    except ValueError as error:
+        said = read_json(path)
+        if SEAL not in said:
+            raise ValueError("it has no checksum")
+        return built(_Note, unsealed(said), "")
+    except (ValueError, TypeError) as error:
         raise ValueError(f"{path} does not say how far its file has come: {error}") from error

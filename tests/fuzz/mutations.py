@@ -67,6 +67,14 @@ def json_changed(draw: DrawFn, content: bytes) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
+def sealed_changed(draw: DrawFn, content: bytes) -> bytes:
+    """A value of a sealed table, with the seal as it was."""
+    table = json.loads(content)
+    seal = json.dumps({"seal": table.pop("seal")})[:-1].encode()
+    changed = json_changed(draw, json.dumps(table).encode())
+    return changed if changed in (b"{}", b"") else seal + b", " + changed[1:]
+
+
 def _in_tree(draw: DrawFn, value: Any, raw: list[str]) -> Any:
     if isinstance(value, dict) and value and draw(st.integers(0, 9)):
         name = draw(st.sampled_from(sorted(value)))

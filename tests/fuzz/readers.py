@@ -28,6 +28,7 @@ from fuzz.mutations import (
     json_changed,
     protobuf_changed,
     safetensors_changed,
+    sealed_changed,
     toml_changed,
 )
 from fuzz.sandbox import Outcome, Sandbox, Verdict
@@ -211,14 +212,14 @@ def _trained(folder: Path) -> Iterator[Reader]:
     save_model(folder, network, source, target, 2.0, torch.float16)
     files = _files(folder)
     damage: dict[str, tuple[Damage, ...]] = {
-        DESCRIPTION: (json_changed, bytes_changed),
+        DESCRIPTION: (sealed_changed, bytes_changed),
         "weights.safetensors": (safetensors_changed,),
         "source.spm": (protobuf_changed,),
         "target.spm": (protobuf_changed,),
     }
     read = _translations(["ba ce di", "", "mu"])
     yield Reader("folder of a trained model", files, damage, read, sealed=True)
-    yield Reader("the same with right checksums", files, damage, read, repair=_with_checksums)
+    yield Reader("trained model with right checksums", files, damage, read, repair=_with_checksums)
 
 
 def _with_checksums(files: Files) -> Files:
@@ -299,7 +300,7 @@ def _traces(folder: Path) -> Iterator[Reader]:
 
     files = _files(folder)
     yield Reader("trace file", files, {"traces": (bytes_changed, _arrays_changed)}, read, sealed=True)
-    yield Reader("the same without a checksum", files, {"traces": (_unsigned_changed,)}, read)
+    yield Reader("trace file without a checksum", files, {"traces": (_unsigned_changed,)}, read)
 
 
 def _trace_digest(traces: list[Trace]) -> str:
@@ -373,9 +374,11 @@ def _studies(folder: Path) -> Iterator[Reader]:
 
     files = _files(folder / "store")
     damage: dict[str, tuple[Damage, ...]] = {
-        name: (bytes_changed, _unsigned_changed if name.endswith("npz") else json_changed) for name in files
+        name: (bytes_changed, _arrays_changed if name.endswith("npz") else sealed_changed) for name in files
     }
-    yield Reader("shard of a study", files, damage, shards)
+    yield Reader("shard of a study", files, damage, shards, sealed=True)
+    damage = {name: (_unsigned_changed if name.endswith("npz") else json_changed,) for name in files}
+    yield Reader("shard without a checksum", files, damage, shards)
     texts = tuple(f"line {index}" for index in range(len(SENTENCES)))
     targets = (tuple((1, 2)[: index % 3] for index in range(len(SENTENCES))),)
     plain = tuple(Sentence(each.source, each.limit, predicted=3.0) for each in SENTENCES)
@@ -389,20 +392,14 @@ def _studies(folder: Path) -> Iterator[Reader]:
         return _digest(probes.references(material), probes.optima(material))
 
     files = _files(folder / "probes")
-    flips: dict[str, tuple[Damage, ...]] = dict.fromkeys(files, (bytes_changed, _answers_changed))
+    flips: dict[str, tuple[Damage, ...]] = dict.fromkeys(files, (bytes_changed, sealed_changed))
     yield Reader("answers of a study", files, flips, answers, sealed=True)
     yield Reader(
-        "the same without a seal",
+        "answers without a checksum",
         {name: json.dumps(json.loads(content)["answers"]).encode() for name, content in files.items()},
         dict.fromkeys(files, (json_changed,)),
         answers,
     )
-
-
-def _answers_changed(draw: DrawFn, content: bytes) -> bytes:
-    """A value inside, the seal as it was: what is not a table of answers any more is left out."""
-    sealed = json.loads(content)
-    return json_changed(draw, json.dumps(sealed["answers"]).encode()).join((b'{"seal": "0", "answers": ', b"}"))
 
 
 # What training keeps and reads.
@@ -471,7 +468,7 @@ def _plain(folder: Path) -> Iterator[Reader]:
 
     damage: dict[str, tuple[Damage, ...]] = {
         "out.part": (bytes_changed,),
-        "out.note": (json_changed, bytes_changed),
+        "out.note": (json_changed, sealed_changed, bytes_changed),
     }
     yield Reader("output that goes on", _files(folder), damage, gone_on, sealed=True)
 

@@ -43,6 +43,8 @@ def load_predictor(path: Path, fingerprint: str) -> MLPLength:
         with safe_open(path, framework="np") as file:
             facts = dict(file.metadata() or {})
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        if any(array.dtype != np.float32 for array in arrays.values()):
+            raise ValueError("it has numbers that are not float32")
         checksum = facts.pop("sha256")
         if checksum not in (_checksum(arrays, facts), _checksum(arrays, {})):  # once only the arrays were covered
             raise ValueError("it is damaged")

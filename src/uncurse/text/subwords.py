@@ -72,6 +72,8 @@ class Subwords:
 
 def processor_of(model: bytes) -> sentencepiece.SentencePieceProcessor:
     """SentencePiece with a model as a file holds it."""
+    if not model:
+        raise ValueError("it is not a subword model: it is empty")
     try:
         return sentencepiece.SentencePieceProcessor(model_proto=model)
     except RuntimeError as error:
