@@ -72,7 +72,7 @@ def sealed_changed(draw: DrawFn, content: bytes) -> bytes:
     table = json.loads(content)
     seal = json.dumps({"seal": table.pop("seal")})[:-1].encode()
     changed = json_changed(draw, json.dumps(table).encode())
-    return changed if changed in (b"{}", b"") else seal + b", " + changed[1:]
+    return seal + (b", " if changed != b"{}" else b"") + changed[1:]
 
 
 def _in_tree(draw: DrawFn, value: Any, raw: list[str]) -> Any:

@@ -275,9 +275,12 @@ def read_log(path: Path) -> list[dict[str, str]]:
     """The history of a run."""
     try:
         with path.open(newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file, strict=True))
+            reader = csv.DictReader(file, strict=True)
+            rows = list(reader)
+        if tuple(reader.fieldnames or ()) != LOG_COLUMNS:
+            raise ValueError("its columns are others")
         for row in rows:
-            if row.keys() != set(LOG_COLUMNS) or not all(math.isfinite(float(each)) for each in row.values()):
+            if None in row or not all(math.isfinite(float(each)) for each in row.values()):
                 raise ValueError(f"{row} is no line of it")
             int(row["step"])
     except (ValueError, TypeError, csv.Error) as error:
