@@ -11,7 +11,6 @@ the target side a token says with a mark where there was no space, so that text 
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final, final
+from typing import Any, Final, final
 
 import numpy as np
 from thot.alignment import AlignmentModelType, FastAlignModel, SymmetrizationHeuristic, SymmetrizedAligner
@@ -29,6 +28,7 @@ from thot.translation import PhraseExtractParameters, PhraseModel, SmtDecoder, S
 from uncurse.arrays import Floats, Ints
 from uncurse.evaluation.bootstrap import bleu_of, bleu_statistics
 from uncurse.files import write_whole
+from uncurse.jsonfile import read_json, sealed_json, unsealed
 from uncurse.text.lines import read_lines
 from uncurse.training.recipe import Corpus
 
@@ -95,15 +95,15 @@ def train_phrase_based(
         _count([target for _, target in pairs], work)
         _smooth([target for _, target in dev_pairs], work)
         weights = _tune(dev, work, lowercase, report)
-        write_whole(work / _MODEL, json.dumps({**signature, "weights": weights}, indent=1).encode())
+        write_whole(work / _MODEL, sealed_json({**signature, "weights": weights}))
         work.replace(folder)
 
 
 def translate_phrase_based(folder: Path, lines: Sequence[str], lowercase: bool) -> Iterator[str]:
     """Translate each line, in order; an empty line stays empty."""
-    model = json.loads((folder / _MODEL).read_text(encoding="utf-8"))
-    if model["lowercase"] != lowercase:
-        raise ValueError(f"the phrase-based model in {folder} was trained with lowercase = {model['lowercase']}")
+    model = _read_model(folder)
+    if model.get("lowercase") != lowercase:
+        raise ValueError(f"the phrase-based model in {folder} was not trained with lowercase = {lowercase}")
     return _translations(folder, lines, lowercase, model["weights"])
 
 
@@ -135,11 +135,22 @@ def _finished(folder: Path, signature: dict[str, object]) -> bool:
         if folder.exists() and any(folder.iterdir()):
             raise ValueError(f"{folder} is not empty and holds no phrase-based model")
         return False
-    model = json.loads((folder / _MODEL).read_text(encoding="utf-8"))
+    model = _read_model(folder)
     other = [name for name, value in signature.items() if model.get(name) != value]
     if other:
         raise ValueError(f"{folder} holds a phrase-based model with other {' and '.join(other)}: remove it first")
     return True
+
+
+def _read_model(folder: Path) -> dict[str, Any]:
+    try:
+        model = unsealed(read_json(folder / _MODEL))
+        weights = model.get("weights")
+        if not isinstance(weights, list) or [type(each) for each in weights] != [float] * len(START):
+            raise ValueError("it has no weights")
+    except ValueError as error:
+        raise ValueError(f"{folder} holds no phrase-based model that can be used: {error}") from error
+    return model
 
 
 def _pairs(corpus: Corpus, lowercase: bool) -> list[Pair]:
