@@ -6,8 +6,9 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/ready
 
 SOURCE ?= newstest2020.zh
+ROUNDS ?= 10
 
-.PHONY: setup demo test check bench bench-peers clean
+.PHONY: setup demo test check soak bench bench-peers clean
 
 setup: $(READY)
 
@@ -23,6 +24,10 @@ demo: $(READY)
 test: $(READY)
 	-@$(BIN)/uncurse models get opus-mt-zh-en  # without it the tests beside other toolkits are skipped
 	$(BIN)/pytest --numprocesses 2
+
+# Kills at random moments, again and again; UNCURSE_SEED repeats the moments of a run
+soak: $(READY)
+	UNCURSE_ROUNDS=$(ROUNDS) $(BIN)/pytest -ra tests/system/test_cluster.py tests/system/test_study.py -k "killed or broken"
 
 check: $(READY)
 	$(BIN)/ruff check .

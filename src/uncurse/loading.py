@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 from uncurse.catalogue import BOXED, CATALOGUE, find, folder_of
 from uncurse.models.opened import OpenModel
 from uncurse.registry import nearest
 from uncurse.translator import Translator
+
+TRAINED: Final = "model"  # the folder that `uncurse train` leaves in that of its run
 
 
 def load(
@@ -58,6 +61,10 @@ def folder_for(model: Path | str | None) -> Path | None:
     if model is None or model == BOXED.name:
         return BOXED
     folder, name = Path(model), str(model)
+    if (folder / TRAINED / "model.json").exists():  # a training run: what its best checkpoint became
+        return folder / TRAINED
+    if (folder / "best.safetensors").exists():
+        raise ValueError(f"{folder} is a training run that has not ended: uncurse train goes on with it")
     if folder.is_dir():
         return folder
     if find(name) is not None:

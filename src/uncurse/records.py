@@ -1,17 +1,27 @@
-"""What is written for each line that was translated, and files of it that can be gone on with."""
+"""What is written for each line that was translated."""
 
 from __future__ import annotations
 
 import json
 import math
-import os
-from collections.abc import Iterator, Sequence
-from hashlib import sha256
-from pathlib import Path
-from typing import Any, final
+from enum import Enum
+from typing import Any
 
-from uncurse.files import write_whole
 from uncurse.translator import Translation
+
+
+class Style(Enum):
+    """How a translation is written."""
+
+    TEXT = "the best"
+    N_BEST = "all, with number and score"
+    JSON = "everything"
+
+    def line(self, translation: Translation, number: int) -> str:
+        """The line, or lines, for the line of this number, from 0."""
+        if self is Style.JSON:
+            return json_line(translation)
+        return text_line(translation) if self is Style.TEXT else n_best_lines(translation, number)
 
 
 def record_of(translation: Translation) -> dict[str, Any]:
@@ -64,58 +74,3 @@ def n_best_lines(translation: Translation, number: int) -> str:
         f"{number} ||| {text} ||| {score:.6f}"
         for text, score in zip(translation.texts or ("",), scores or [0.0], strict=True)
     )
-
-
-@final
-class OutputFile:
-    """A file that grows by windows of lines under a temporary name and is renamed when it is whole.
-
-    Beside it a note says how far it has come, from which input and by which means, so that a run that was broken
-    off can go on: from the last whole window, to the same bytes.
-    """
-
-    def __init__(self, path: Path, means: str, resume: bool) -> None:
-        self._path = path
-        self._part = path.with_name(path.name + ".part")
-        self._note = path.with_name(path.name + ".note")
-        self._means = means
-        self._input = sha256()
-        self.lines_done = 0
-        known: dict[str, Any] = {"bytes": 0, "lines": 0, "input": self._input.hexdigest(), "means": means}
-        if resume and self._note.exists() and self._part.exists():
-            known = json.loads(self._note.read_text(encoding="utf-8"))
-            if known["means"] != means:
-                raise ValueError(f"{self._part} was made in another way: {known['means']} and not {means}")
-        self._known = known
-
-    def skip_done(self, lines: Iterator[str]) -> None:
-        """Pass over the lines that are done; they must be the lines that were done."""
-        for _ in range(self._known["lines"]):
-            self._count(next(lines, None))
-        if self._input.hexdigest() != self._known["input"]:
-            raise ValueError(f"the input is not the one that {self._part} was made from")
-        with self._part.open("ab") as file:
-            file.truncate(self._known["bytes"])
-
-    def add(self, sources: Sequence[str], texts: Sequence[str]) -> None:
-        """Add a window of lines."""
-        with self._part.open("ab") as file:
-            file.write("".join(f"{text}\n" for text in texts).encode())
-            file.flush()
-            os.fsync(file.fileno())
-            size = file.tell()
-        for line in sources:
-            self._count(line)
-        note = {"bytes": size, "lines": self.lines_done, "input": self._input.hexdigest(), "means": self._means}
-        write_whole(self._note, json.dumps(note).encode())
-
-    def finish(self) -> None:
-        """All lines are there."""
-        self._part.replace(self._path)
-        self._note.unlink(missing_ok=True)
-
-    def _count(self, line: str | None) -> None:
-        if line is None:
-            raise ValueError(f"the input is shorter than the one that {self._part} was made from")
-        self._input.update(line.encode() + b"\n")
-        self.lines_done += 1

@@ -42,6 +42,6 @@ class Counter:
     ) -> None:
         self._bar.stop()
 
-    def advance(self) -> None:
-        """One more line is done."""
-        self._bar.advance(self._task)
+    def advance(self, lines: int = 1) -> None:
+        """More lines are done."""
+        self._bar.advance(self._task, lines)
