@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from hashlib import sha256
 from pathlib import Path
+from typing import Final
 
 from uncurse.models.ctranslate2 import marian_weights, read_model, read_vocabulary
 from uncurse.models.devices import device_of
@@ -26,17 +28,17 @@ def ctranslate2_weights(folder: Path) -> Path | None:
     return next((path for path in (folder / "model.bin", folder / "model" / "model.bin") if path.exists()), None)
 
 
-def load_ctranslate2(folder: Path, device: str, numbers: Numbers) -> OpenModel:
+def load_ctranslate2(folder: Path, device: str, numbers: Numbers, target_lang: str | None) -> OpenModel:
     """Open a folder of CTranslate2."""
     path = ctranslate2_weights(folder)
     if path is None:
         raise ValueError(f"{folder} has no model.bin")
     vocabulary = Vocabulary(read_vocabulary(path.parent))
     weights = marian_weights(read_model(path), path, vocabulary.end)
-    return _opened(folder, path, weights, vocabulary, device, numbers)
+    return _opened(folder, path, weights, vocabulary, device, numbers, target_lang)
 
 
-def load_marian(folder: Path, device: str, numbers: Numbers) -> OpenModel:
+def load_marian(folder: Path, device: str, numbers: Numbers, target_lang: str | None) -> OpenModel:
     """Open a folder of Hugging Face with a Marian model."""
     try:
         ids = json.loads((folder / "vocab.json").read_bytes())
@@ -47,12 +49,19 @@ def load_marian(folder: Path, device: str, numbers: Numbers) -> OpenModel:
         raise ValueError(f"{folder / 'vocab.json'} is missing") from None
     except (ValueError, TypeError, AttributeError) as error:
         raise ValueError(f"{folder / 'vocab.json'} is not a vocabulary: {error}") from error
-    return _opened(folder, folder / TENSORS, read_marian(folder), Vocabulary(pieces), device, numbers)
+    return _opened(folder, folder / TENSORS, read_marian(folder), Vocabulary(pieces), device, numbers, target_lang)
 
 
 def _opened(
-    folder: Path, path: Path, weights: TransformerWeights, vocabulary: Vocabulary, device: str, numbers: Numbers
+    folder: Path,
+    path: Path,
+    weights: TransformerWeights,
+    vocabulary: Vocabulary,
+    device: str,
+    numbers: Numbers,
+    target_lang: str | None,
 ) -> OpenModel:
+    tag = _tag(folder, vocabulary, target_lang)
     places = [where / name for where in (folder, path.parent) for name in SOURCES]
     source_path = next((place for place in places if place.exists()), None)
     if source_path is None:
@@ -71,7 +80,26 @@ def _opened(
         target = SentencePieces(target_path.read_bytes(), vocabulary)
         digests.append(target_path.read_bytes())
     pieces = "\n".join(vocabulary.pieces).encode()
-    fingerprint = sha256(b"".join(sha256(part).digest() for part in (*digests, pieces))).hexdigest()[:16]
-    model = TransformerStepModel(network, f"transformer-{fingerprint}-{numbers.value}")
+    language = [] if target_lang is None else [target_lang.encode()]
+    fingerprint = sha256(b"".join(sha256(part).digest() for part in (*digests, pieces, *language))).hexdigest()[
+        :16
+    ]
+    model = TransformerStepModel(network, f"transformer-{fingerprint}-{numbers.value}", tag)
     source = SentencePieces(source_model, vocabulary)
     return OpenModel(model, source, target, fingerprint, find_predictor(folder, fingerprint))
+
+
+def _tag(folder: Path, vocabulary: Vocabulary, target_lang: str | None) -> int | None:
+    """The piece that asks a Marian model of several target languages for one of them, such as `>>fra<<`."""
+    tags = {piece[2:-2]: index for index, piece in enumerate(vocabulary.pieces) if _TAG.fullmatch(piece)}
+    if not tags:
+        if target_lang is not None:
+            raise ValueError(f"{folder} translates into one language and needs no --target-lang")
+        return None
+    if target_lang not in tags:
+        known = ", ".join(sorted(tags))
+        raise ValueError(f"{folder} translates into several languages: use --target-lang, one of {known}")
+    return tags[target_lang]
+
+
+_TAG: Final = re.compile(r">>[\w@-]+<<")
