@@ -19,19 +19,20 @@ class _Rate(ProgressColumn):
 
 @final
 class Counter:
-    """Lines done, the rate and, where the number of lines is known, the time left."""
+    """Lines done, and shards if they are done in such, the rate and, if all lines were counted, the time left."""
 
     def __init__(self, what: str, done: int, total: int | None, shown: bool = True) -> None:
         console = Console(file=sys.stderr)
         self._bar = Progress(
-            TextColumn("{task.description} {task.completed} lines"),
+            TextColumn("{task.description} {task.completed} lines{task.fields[shards]}"),
             _Rate(),
             TimeElapsedColumn() if total is None else TextColumn("time left"),
             *(() if total is None else (TimeRemainingColumn(),)),
             console=console,
             disable=not (shown and console.is_terminal),
         )
-        self._task = self._bar.add_task(what, total=total, completed=done)
+        self._shards = 0
+        self._task = self._bar.add_task(what, total=total, completed=done, shards="")
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -42,6 +43,11 @@ class Counter:
     ) -> None:
         self._bar.stop()
 
-    def advance(self, lines: int = 1) -> None:
-        """More lines are done."""
-        self._bar.advance(self._task, lines)
+    def advance(self) -> None:
+        """One more line is done."""
+        self._bar.advance(self._task)
+
+    def advance_shard(self, lines: int) -> None:
+        """One more shard is done."""
+        self._shards += 1
+        self._bar.update(self._task, advance=lines, shards=f" in {self._shards} shards")

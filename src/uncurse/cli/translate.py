@@ -142,7 +142,7 @@ def _to_file(
     with Counter("translated", 0, total) as counter:
 
         def report(shard: Shard) -> None:
-            counter.advance(len(shard.lines))
+            counter.advance_shard(len(shard.lines))
 
         own = opening if engine else lambda: translator
         failures = translate_corpus(running, own, works, parts, Form.of(out), report)

@@ -93,7 +93,6 @@ class _Run:
     def done(self, pieces: Iterator[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
         """Give what comes of each piece."""
         idle: list[Any] = []
-        started = 0
         while True:
             while len(self._running) < self._most:
                 piece = self._again.pop() if self._again else next(pieces, None)
@@ -101,7 +100,6 @@ class _Run:
                     break
                 worker = idle.pop() if idle else self._kind.remote(self._opening, self._threads)
                 self._running[worker.work.remote(piece[1])] = worker, *piece
-                started += 1
             if not self._running:
                 return
             (finished,), _ = self._ray.wait(list(self._running), num_returns=1)
