@@ -20,7 +20,7 @@ from small_study import SENTENCES, write_plan
 
 MARK = "UNCURSE_TEST"
 # Shards are cut in the driver: with a lower cost a small corpus has many.
-COMMAND = "import uncurse.shards; uncurse.shards.COST = 700; from uncurse.cli import main; main()"
+COMMAND = "import uncurse.shards; uncurse.shards.COST = 500; from uncurse.cli import main; main()"
 WAIT = 120  # seconds that nothing here takes
 
 PIECES = """
@@ -164,7 +164,7 @@ def test_a_cluster_gives_the_bytes_of_one_process_though_its_workers_are_killed(
     corpus, expected = alone
     out = tmp_path / "out.jsonl"
     process = started(mark, *translating(corpus, out, "--engine", "ray", "--workers", "2"))
-    for count in sorted(chance.sample(range(8), 2)):
+    for count in sorted(chance.sample(range(6), 2)):
         wait_for_shards(out, count, process)
         while not (workers := marked(mark, "ray::_Worker")):
             time.sleep(0.01)
@@ -181,7 +181,7 @@ def test_a_cluster_whose_driver_was_killed_is_gone_on_with_by_any_engine(
     corpus, expected = alone
     out = tmp_path / "out.txt"
     process = started(mark, *translating(corpus, out, "--engine", "ray", "--workers", "1"))
-    wait_for_shards(out, chance.randrange(1, 8), process)
+    wait_for_shards(out, chance.randrange(1, 6), process)
     process.kill()
     process.communicate(timeout=WAIT)
     assert not out.exists()
