@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -211,11 +212,36 @@ def test_one_process_that_is_killed_again_and_again_ends_with_the_same_bytes(
     assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl"]
 
 
-def test_a_study_on_a_cluster_has_the_bytes_of_one_process(tmp_path: Path, mark: str) -> None:
+@pytest.fixture
+def running_cluster(mark: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of a cluster that someone else has started, and that knows its users by a token."""
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", mark)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = ["ray", "start", "--head", f"--port={port}", "--num-cpus=2", "--include-dashboard=false", "--block"]
+    head = subprocess.Popen(
+        [Path(sys.executable).with_name(command[0]), *command[1:]],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, MARK: mark},
+    )  # fmt: skip
+    end = time.monotonic() + WAIT
+    while not marked(mark, "raylet/raylet"):
+        assert head.poll() is None
+        assert time.monotonic() < end
+        time.sleep(0.2)
+    yield f"127.0.0.1:{port}"
+    head.terminate()
+    head.wait(timeout=WAIT)
+
+
+def test_a_study_on_a_cluster_has_the_bytes_of_one_process(
+    tmp_path: Path, mark: str, running_cluster: str
+) -> None:
     write_plan(tmp_path)
     run = ["study", "run", str(tmp_path / "plan.toml"), "--data", str(tmp_path), "--out"]
     completed(started(mark, *run, tmp_path / "alone"))
-    completed(started(mark, *run, tmp_path / "cluster", "--engine", "ray", "--workers", "2"))
+    completed(started(mark, *run, tmp_path / "cluster", "--engine", f"ray:{running_cluster}"))
 
     def contents(name: str) -> dict[str, bytes]:
         files = [path for path in (tmp_path / name).rglob("*") if path.is_file()]

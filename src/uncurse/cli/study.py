@@ -50,7 +50,7 @@ def run(
     ] = 0,
 ) -> None:
     """Decode once for each test set and width. Interrupt it as you like: it goes on where it was."""
-    from uncurse.engines.cluster import engine_of
+    from uncurse.engines.cluster import engine_of, found_anywhere
     from uncurse.engines.local import Local
     from uncurse.study.running import Opening, open_parts, run_study
 
@@ -58,7 +58,7 @@ def run(
         raise ValueError("--workers needs --engine ray")
     study = _opened(plan, data, out)
     running = engine_of(engine, workers, study.plan.threads, "cpu") if engine else Local()
-    opening = Opening(study.plan.model, study.plan.dtype) if engine else lambda: study.model
+    opening = Opening(found_anywhere(study.plan.model), study.plan.dtype) if engine else lambda: study.model
     parts = [part for part, _ in open_parts(study)]
     left, failures = Counter(part.name for part in parts), 0
     console = Console(stderr=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -126,7 +127,7 @@ def _to_file(
     workers: int,
 ) -> None:
     from uncurse.corpus import Work, translate_corpus
-    from uncurse.engines.cluster import engine_of
+    from uncurse.engines.cluster import engine_of, found_anywhere
     from uncurse.engines.local import Local
     from uncurse.parts import Parts
     from uncurse.shards import Shard, shards_of
@@ -144,7 +145,8 @@ def _to_file(
         def report(shard: Shard) -> None:
             counter.advance_shard(len(shard.lines))
 
-        own = opening if engine else lambda: translator
+        workers_opening = replace(opening, model=opening.model and found_anywhere(opening.model))
+        own = workers_opening if engine else lambda: translator
         failures = translate_corpus(running, own, works, parts, Form.of(out), report)
     for shard, reason in failures:
         last = shard.first + len(shard.lines) - 1

@@ -7,6 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, final
 
 from uncurse.engines.local import Engine, Failed, K, O, R
@@ -60,7 +61,7 @@ class Cluster(Engine):
         cpus = self.workers * self.threads if self.address is None and self.workers else None
         try:
             ray.init(
-                self.address,
+                self.address or "local",
                 num_cpus=cpus,
                 include_dashboard=False,
                 log_to_driver=False,
@@ -137,6 +138,11 @@ class _Run:
 def _last_line(error: Exception) -> str:
     lines = [line for line in str(error).splitlines() if line.strip()]
     return lines[-1].strip() if lines else type(error).__name__
+
+
+def found_anywhere(model: str) -> str:
+    """The name of a model, or the whole path of its folder: workers need not be where this process is."""
+    return str(Path(model).resolve()) if Path(model).is_dir() else model
 
 
 def engine_of(name: str, workers: int, threads: int, device: str) -> Engine:
