@@ -49,6 +49,7 @@ ORDER = [
     "evaluation",
     "study",
     "cli",
+    "__main__",
 ]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 import time
 from types import TracebackType
@@ -19,22 +18,21 @@ QUIET_SECONDS = 30.0  # between lines when nobody watches
 class Progress:
     """Perplexity, tokens per second and the time left."""
 
-    def __init__(self, total: int, done: int) -> None:
-        self._console = Console(file=sys.stderr)
+    def __init__(self, total: int, done: int, shown: bool = True) -> None:
+        self._console = Console(file=sys.stderr, quiet=not shown)
         self._bar = Bar(
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
             TimeRemainingColumn(),
             console=self._console,
-            disable=not self._console.is_terminal,
+            disable=not (shown and self._console.is_terminal),
         )
         self._task = self._bar.add_task("training", total=total, completed=done)
         self._total = total
         self._first = done
         self._began = self._said = time.monotonic()
         self._tokens = 0
-        self._loss = math.nan
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -46,20 +44,14 @@ class Progress:
         self._bar.stop()
 
     @property
-    def perplexity(self) -> float:
-        """The perplexity of the last few hundred batches."""
-        return math.exp(min(self._loss, 100.0))
-
-    @property
     def speed(self) -> float:
         """Target tokens per second since the run began or was resumed."""
         return self._tokens / max(time.monotonic() - self._began, 1e-9)
 
-    def advance(self, step: int, epoch: int, loss: float, tokens: int) -> None:
+    def advance(self, step: int, epoch: int, perplexity: float, tokens: int) -> None:
         """A batch is done."""
         self._tokens += tokens
-        self._loss = loss if math.isnan(self._loss) else 0.99 * self._loss + 0.01 * loss
-        text = f"epoch {epoch} · perplexity {self.perplexity:.1f} · {self.speed:,.0f} tokens/s"
+        text = f"epoch {epoch} · perplexity {perplexity:.1f} · {self.speed:,.0f} tokens/s"
         self._bar.update(self._task, completed=step, description=text)
         now = time.monotonic()
         if self._bar.disable and now - self._said > QUIET_SECONDS:
