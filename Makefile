@@ -6,8 +6,10 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/ready
 
 SOURCE ?= newstest2020.zh
+# How often make soak kills a training run: make soak KILLS=100
+KILLS  ?= 100
 
-.PHONY: setup demo test check bench bench-peers clean
+.PHONY: setup demo test soak check bench bench-peers clean
 
 setup: $(READY)
 
@@ -23,6 +25,9 @@ demo: $(READY)
 test: $(READY)
 	-@$(BIN)/uncurse models get opus-mt-zh-en  # without it the tests beside other toolkits are skipped
 	$(BIN)/pytest --numprocesses 2
+
+soak: $(READY)
+	UNCURSE_KILLS=$(KILLS) $(BIN)/pytest -s tests/system/test_kills.py
 
 check: $(READY)
 	$(BIN)/ruff check .
