@@ -16,6 +16,7 @@ ORDER = [
     "arrays",
     "version",
     "files",
+    "bar",
     "registry",
     "settings",
     "catalogue",

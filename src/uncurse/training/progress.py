@@ -2,46 +2,31 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from types import TracebackType
-from typing import Self, final
+from collections.abc import Sequence
+from typing import final
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
+from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, TextColumn, TimeRemainingColumn
+
+from uncurse.bar import Bar
 
 QUIET_SECONDS = 30.0  # between lines when nobody watches
 
 
 @final
-class Progress:
+class Progress(Bar):
     """Perplexity, tokens per second and the time left."""
 
     def __init__(self, total: int, done: int, shown: bool = True) -> None:
-        self._console = Console(file=sys.stderr, quiet=not shown)
-        self._bar = Bar(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            console=self._console,
-            disable=not (shown and self._console.is_terminal),
-        )
-        self._task = self._bar.add_task("training", total=total, completed=done)
+        Bar.__init__(self, "training", done, total, shown)
         self._total = total
         self._first = done
         self._began = self._said = time.monotonic()
         self._tokens = 0
 
-    def __enter__(self) -> Self:
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._bar.stop()
+    def columns(self, total: int | None) -> Sequence[ProgressColumn]:
+        """From left to right."""
+        return (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
 
     @property
     def speed(self) -> float:
