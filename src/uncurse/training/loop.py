@@ -6,7 +6,7 @@ import math
 import signal
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
@@ -19,30 +19,20 @@ from lightning.fabric import Fabric
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from uncurse.files import held, write_whole
 from uncurse.models.directory import load_folder, save_model
 from uncurse.models.lstm import AttentionalLSTM, LSTMShape
 from uncurse.models.predictors import LENGTH, save_predictor
 from uncurse.text.subwords import Subwords
-from uncurse.training.checkpoint import (
-    Checkpoint,
-    adam_tensors,
-    load_checkpoint,
-    parse_checkpoint,
-    restore_adam,
-    save_checkpoint,
-)
+from uncurse.training.checkpoint import Checkpoint, adam_tensors, load_checkpoint, restore_adam
 from uncurse.training.data import Batch, Pairs, ParallelText, read_parallel
 from uncurse.training.length import fit_length
-from uncurse.training.log import Log
 from uncurse.training.precision import Precision
 from uncurse.training.processes import ALONE, LostProcessError, Processes
 from uncurse.training.progress import Progress
 from uncurse.training.recipe import Recipe
+from uncurse.training.run_folder import BEST, LAST, RunFolder
 
 FITTED_PAIRS = 60_000  # more do not make a length predictor better
-LAST = "last.safetensors"
-BEST = "best.safetensors"
 
 
 class DivergedError(ValueError):
@@ -51,10 +41,7 @@ class DivergedError(ValueError):
 
 @final
 class Trainer:
-    """One training run in one folder: `last.safetensors`, `best.safetensors`, subword models and the log.
-
-    Of several processes only the first touches the folder; the others get from it what they need.
-    """
+    """One training run in one folder, or this process's part in it."""
 
     def __init__(
         self,
@@ -66,7 +53,7 @@ class Trainer:
     ) -> None:
         self._plan = recipe.training
         self._recipe = recipe
-        self._folder = folder
+        self._folder = RunFolder(folder, processes)
         self._processes = processes
         train, dev = read_parallel(recipe.data.train, data), read_parallel(recipe.data.dev, data)
         self._text = train.fingerprint + dev.fingerprint
@@ -91,7 +78,7 @@ class Trainer:
         self._recent: float | None = None  # the loss of the last few hundred batches
         self._best = math.inf
         self._stop = False
-        self._begin()
+        self._resume()
 
     @property
     def total_steps(self) -> int:
@@ -100,11 +87,11 @@ class Trainer:
 
     def run(self) -> None:
         """Train to the end, or until a signal asks to stop; either way nothing is lost."""
-        with held(self._folder) if self._processes.first else nullcontext(), self._signals():
+        with self._folder.held(), self._signals():
             self._run()
 
     def _run(self) -> None:
-        log = Log(self._folder, self._step) if self._processes.first else None
+        log = self._folder.log(self._step)
         saved = time.monotonic()
         with Progress(self.total_steps, self._step, shown=self._processes.first) as shown:
             for epoch, chosen in self._batches():
@@ -114,24 +101,24 @@ class Trainer:
                     dev = self.dev_perplexity()
                     if dev < self._best:
                         self._best = dev
-                        self._save(BEST, optimizer=False)
+                        self._folder.save(BEST, Checkpoint(self._weights(), self._facts()))
                     if log is not None:
                         log.write(self._step, epoch, self._tokens, self.perplexity, dev, self._rate(), shown.speed)
                     shown.say(
                         f"step {self._step}, epoch {epoch}: dev perplexity {dev:.2f}, train {self.perplexity:.2f}"
                     )
                 if stop or time.monotonic() - saved > 60 * self._plan.checkpoint_minutes:
-                    self._save(LAST, optimizer=True)
+                    self._folder.save(LAST, self._checkpoint())
                     saved = time.monotonic()
                 if stop:
                     self._processes.wait()  # a launcher ends all when one has ended
                     raise KeyboardInterrupt
-        self._save(LAST, optimizer=True)
+        self._folder.save(LAST, self._checkpoint())
 
     def export(self) -> Path:
         """The best weights so far as a model folder, with a length predictor fitted to them."""
-        self._network.load_weights(load_checkpoint(self._folder / BEST).tensors)
-        folder = self._folder / "model"
+        self._network.load_weights(load_checkpoint(self._folder.path / BEST).tensors)
+        folder = self._folder.path / "model"
         save_model(folder, self._network, self._source, self._target, self._train.ratio, torch.float16)
         loaded = load_folder(folder)
         lengths = self._train.lengths(loaded.model, FITTED_PAIRS)
@@ -161,7 +148,7 @@ class Trainer:
         try:
             loss, stop = self._gradients(chosen)
         except LostProcessError:
-            self._save(LAST, optimizer=True)  # no weight has changed since the last step
+            self._folder.save(LAST, self._checkpoint())  # no weight has changed since the last step
             raise
         norm = self._fabric.clip_gradients(
             self._model, self._optimizer, max_norm=self._plan.clip, error_if_nonfinite=False
@@ -187,15 +174,15 @@ class Trainer:
         """
         torch.manual_seed(chance(self._plan.seed, self._step, self._processes.rank))
         self._optimizer.zero_grad()
-        facts = torch.tensor([0.0, float(self._stop)], device=self._fabric.device)
+        loss = torch.zeros((), device=self._fabric.device)
         if share := self._processes.share(chosen):  # a batch may have fewer pairs than there are processes
             loss = self._loss(self._train.batch(share), self._plan.label_smoothing) / self._train.tokens(chosen)
             self._fabric.backward(loss)
-            facts[0] = loss.detach()
         gradients = [
             torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
             for parameter in self._network.parameters()
         ]
+        facts = torch.stack((loss.detach(), loss.new_tensor(float(self._stop))))
         self._processes.add_up([*gradients, facts])
         for parameter, gradient in zip(self._network.parameters(), gradients, strict=True):
             parameter.grad = gradient
@@ -234,19 +221,9 @@ class Trainer:
         plan = self._recipe.subwords
         targets = [line for targets in text.targets for line in targets]
         return (
-            self._side("source.spm", text.sources, plan.source),
-            self._side("target.spm", targets, plan.target),
+            self._folder.subwords("source.spm", lambda: Subwords.train(text.sources, plan.source, plan.lowercase)),
+            self._folder.subwords("target.spm", lambda: Subwords.train(targets, plan.target, plan.lowercase)),
         )
-
-    def _side(self, name: str, lines: Sequence[str], size: int) -> Subwords:
-        content = b""
-        if self._processes.first:
-            path = self._folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if not path.exists():
-                write_whole(path, Subwords.train(lines, size, self._recipe.subwords.lowercase).model)
-            content = path.read_bytes()
-        return Subwords(self._processes.from_first(content))
 
     def _facts(self) -> dict[str, Any]:
         return {
@@ -262,41 +239,19 @@ class Trainer:
             "best": self._best if math.isfinite(self._best) else None,
         }
 
-    def _save(self, name: str, optimizer: bool) -> None:
-        if not self._processes.first:
-            return
-        tensors: dict[str, Tensor] = dict(self._network.named_parameters())
-        if optimizer:
-            tensors = {**tensors, **adam_tensors(self._optimizer, self._names)}
-        save_checkpoint(self._folder / name, Checkpoint(tensors, self._facts()))
+    def _weights(self) -> dict[str, Tensor]:
+        return dict(self._network.named_parameters())
 
-    def _begin(self) -> None:
-        """Begin from the last checkpoint; a new run has one of step 0, so that all start from the same weights."""
-        path, content = self._folder / LAST, b""
-        if self._processes.first:
-            if not path.exists():
-                self._save(LAST, optimizer=True)
-            content = path.read_bytes()
-        checkpoint = parse_checkpoint(self._processes.from_first(content), path)
-        self._check(checkpoint.facts, path)
+    def _checkpoint(self) -> Checkpoint:
+        return Checkpoint({**self._weights(), **adam_tensors(self._optimizer, self._names)}, self._facts())
+
+    def _resume(self) -> None:
+        checkpoint = self._folder.begin(self._checkpoint())
         self._network.load_weights(checkpoint.tensors)
         restore_adam(self._optimizer, self._names, checkpoint.tensors)
         self._step, self._tokens = checkpoint.facts["step"], checkpoint.facts["tokens"]
         self._recent = checkpoint.facts.get("loss")
         self._best = math.inf if checkpoint.facts["best"] is None else checkpoint.facts["best"]
-
-    def _check(self, facts: dict[str, Any], path: Path) -> None:
-        """A folder keeps to what decides its weights."""
-        mine = self._facts()
-        if facts["recipe"] != mine["recipe"]:
-            raise ValueError(f"{path} was trained by another recipe: use another folder")
-        if facts.get("text", mine["text"]) != mine["text"]:
-            raise ValueError(f"{path} was trained on other text: use another folder")
-        if (count := facts.get("processes", 1)) != mine["processes"]:
-            raise ValueError(
-                f"{path} was trained by {count} and not by {mine['processes']} processes, which would round"
-                " differently: start as many, on fewer machines if need be, or use another folder"
-            )
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
