@@ -24,10 +24,7 @@ def write_whole(path: Path, content: bytes | memoryview) -> None:
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """Have a folder to oneself, and remove what a writer that was killed has left half-written.
-
-    The folder is free again when this process ends, however it ends.
-    """
+    """Have a folder to oneself; it is free again when this process ends, however it ends."""
     import fcntl  # not on every system, and not everyone who writes a file holds a folder
 
     with (folder / ".lock").open("w") as lock:
@@ -35,6 +32,10 @@ def held(folder: Path) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ValueError(f"another process is at work in {folder}: wait for it, or end it") from None
-        for left in folder.rglob(".*.part"):
-            left.unlink(missing_ok=True)
         yield
+
+
+def sweep(folder: Path) -> None:
+    """Remove what writers that were killed have left half-written; only for who has the folder to himself."""
+    for left in folder.glob(".*.part"):
+        left.unlink(missing_ok=True)

@@ -118,7 +118,7 @@ class Trainer:
     def export(self) -> Path:
         """The best weights so far as a model folder, with a length predictor fitted to them."""
         self._network.load_weights(load_checkpoint(self._folder.path / BEST).tensors)
-        folder = self._folder.path / "model"
+        folder = self._folder.model
         save_model(folder, self._network, self._source, self._target, self._train.ratio, torch.float16)
         loaded = load_folder(folder)
         lengths = self._train.lengths(loaded.model, FITTED_PAIRS)

@@ -94,12 +94,7 @@ def joined(device: str) -> Iterator[Processes]:
     try:
         place = _place(device, count)
         rank = int(os.environ["RANK"])
-        try:
-            dist.init_process_group(
-                BACKENDS[place.type], timeout=TIMEOUT, world_size=count, rank=rank, store=store
-            )
-        except RuntimeError as error:
-            raise LostProcessError(f"{count} processes did not find each other: {_reason(error)}") from error
+        _connect(place, rank, count, store)
         yield Processes(place, rank, count)
     except Exception:
         if not _speaks(store):
@@ -128,6 +123,16 @@ def _place(device: str, count: int) -> torch.device:
     if kind == "mps":
         raise ValueError(f"device {device!r} cannot be used by {count} processes: write cpu or cuda")
     return device_of(device)
+
+
+def _connect(place: torch.device, rank: int, count: int, store: dist.Store) -> None:
+    own = place if place.type == "cuda" else None
+    try:
+        dist.init_process_group(
+            BACKENDS[place.type], timeout=TIMEOUT, world_size=count, rank=rank, store=store, device_id=own
+        )
+    except RuntimeError as error:
+        raise LostProcessError(f"{count} processes did not find each other: {_reason(error)}") from error
 
 
 def _speaks(store: dist.Store) -> bool:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, final
 
-from uncurse.files import held, write_whole
+from uncurse.files import held, sweep, write_whole
 from uncurse.text.subwords import Subwords
 from uncurse.training.checkpoint import Checkpoint, parse_checkpoint, save_checkpoint
 from uncurse.training.log import Log
@@ -27,6 +27,11 @@ class RunFolder:
     def __init__(self, path: Path, processes: Processes) -> None:
         self.path = path
         self._processes = processes
+
+    @property
+    def model(self) -> Path:
+        """Where the model is in the end."""
+        return self.path / "model"
 
     def subwords(self, name: str, train: Callable[[], Subwords]) -> Subwords:
         """The subword model of that name; if there is none, one is trained."""
@@ -62,9 +67,11 @@ class RunFolder:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keep other runs away."""
+        """Keep other runs away, and begin with whole files."""
         if self._processes.first:
             with held(self.path):
+                sweep(self.path)
+                sweep(self.model)
                 yield
         else:
             yield
