@@ -11,11 +11,11 @@ import random
 import secrets
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from launching import Command, started, training
+from launching import Command, Started, started, training
 from made_up import write_restless_task
 
 from uncurse.models.directory import load_folder
@@ -33,7 +33,7 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_restless_task(tmp_path_factory.mktemp("task"))
 
 
-def step_of(folder: Path) -> int:
+def saved_step(folder: Path) -> int:
     """The step a run would go on from, once everything in its folder is known to be whole."""
     for name in ("source.spm", "target.spm"):
         if (folder / name).exists():
@@ -62,41 +62,57 @@ def contents(folder: Path) -> dict[str, bytes]:
     return files
 
 
-def survive(folder: Path, work: Sequence[Command], chance: random.Random) -> None:
-    """Kill one of the processes at a random moment, again and again, then let them finish."""
-    out = folder / "run"
+def wait_for_moment(chance: random.Random, out: Path, seconds: float, victim: Started) -> None:
+    """Wait for a random time of a run, or for a random one of its next files to be half-written."""
+    if chance.random() < 0.5:
+        victim.process.join(chance.uniform(0.0, seconds))
+        return
+    count, writing = chance.randint(1, 12), False
+    while count and victim.process.is_alive():
+        before, writing = writing, any(half_written(out))
+        count -= writing and not before
+
+
+def half_written(out: Path) -> Iterator[Path]:
+    for folder in (out, out / "model"):
+        yield from folder.glob(".*.part")
+
+
+def finish(folder: Path, work: Sequence[Command]) -> float:
+    """Let processes do their work undisturbed: the seconds it takes."""
     begun = time.monotonic()
     with started(folder, work) as processes:
         assert [each.wait() for each in processes] == [0] * len(work), processes[0].error.read_text()
-    seconds = time.monotonic() - begun
+    return time.monotonic() - begun
+
+
+def survive(folder: Path, work: Sequence[Command], chance: random.Random) -> None:
+    """Kill one of the processes at a random moment, again and again, then let them finish."""
+    out = folder / "run"
+    finish(folder, work)
     expected = contents(out)
     out.rename(folder / "undisturbed")
-    happened: Counter[str] = Counter()
-    before = -1
+    seconds = finish(folder, work)
+    happened, saved = Counter(runs=3), STEPS
     while happened["kills"] < KILLS:
-        victim, moment = chance.randrange(len(work)), chance.uniform(0.0, seconds)
+        if saved == STEPS:
+            assert contents(out) == expected
+            out.rename(folder / f"finished.{happened['runs']}")
+            saved = -1
+        victim = chance.randrange(len(work))
         with started(folder, work) as processes:
-            time.sleep(moment)
+            wait_for_moment(chance, out, seconds, processes[victim])
             processes[victim].process.kill()
             statuses = [each.wait() for each in processes]
-        happened["kills"] += statuses[victim] == -9
-        for rank, status in enumerate(statuses):
+        for rank, status in enumerate(statuses):  # 0 if there was nothing left to do
             assert status in ((-9, 0) if rank == victim else (2, 0)), processes[rank].error.read_text()
-        happened["half-written"] += any(out.rglob(".*.part"))
-        step = step_of(out)
-        happened["steps gained"] += max(step - max(before, 0), 0)
-        assert step >= before, f"{before - step} steps were lost"
-        before = step
-        happened["runs"] += 1
-        if statuses == [0] * len(work):  # it was through before its time
-            assert contents(out) == expected
-            happened["finished"] += 1
-            out.rename(folder / f"finished.{happened['finished']}")
-            before = -1
-    with started(folder, work) as processes:
-        assert [each.wait() for each in processes] == [0] * len(work), processes[0].error.read_text()
+        happened.update(runs=1, kills=statuses[victim] == -9, half_written=any(half_written(out)))
+        before, saved = saved, saved_step(out)
+        assert saved >= before, f"{before - saved} steps were lost"
+        if saved == STEPS:
+            finish(folder, work)
+    finish(folder, work)
     assert contents(out) == expected
-    assert step_of(out) == STEPS
     print(f"{len(work)} processes, {seconds:.1f} s undisturbed: {dict(happened)}")  # noqa: T201
 
 

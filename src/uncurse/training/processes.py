@@ -18,7 +18,7 @@ from torch import Tensor
 from uncurse.models.devices import device_of
 
 TIMEOUT: Final = timedelta(minutes=30)  # what the others wait for longest is the first one learning subwords
-ASKING_SECONDS: Final = 10.0
+ASKING_SECONDS: Final = 5.0
 BACKENDS: Final = {"cpu": "gloo", "cuda": "nccl"}
 
 
