@@ -187,7 +187,7 @@ def test_a_loss_that_is_not_a_number_stops_the_run(tmp_path: Path) -> None:
 def test_a_gradient_that_is_not_a_number_changes_no_weight(tmp_path: Path) -> None:
     write_task(tmp_path, lines=200, epochs=1)
     trainer = Trainer(read_recipe(tmp_path / "recipe.toml"), tmp_path, tmp_path / "run")
-    trainer._network.output.bias.register_hook(lambda gradient: gradient * torch.inf)
+    trainer._network.output.bias.register_hook(lambda gradient: gradient * torch.inf)  # type: ignore[no-untyped-call]
     before = trainer._network.output.bias.clone()
     with pytest.raises(DivergedError, match="at step 1: lower learning_rate"):
         trainer.run()

@@ -18,6 +18,7 @@ import torch
 from lightning.fabric import Fabric
 from torch import Tensor
 from torch.nn.functional import cross_entropy
+from torch.nn.utils import clip_grad_norm_
 
 from uncurse.models.directory import load_folder, save_model
 from uncurse.models.lstm import AttentionalLSTM, LSTMShape
@@ -150,12 +151,10 @@ class Trainer:
         except LostProcessError:
             self._folder.save(LAST, self._checkpoint())  # no weight has changed since the last step
             raise
-        norm = self._fabric.clip_gradients(
-            self._model, self._optimizer, max_norm=self._plan.clip, error_if_nonfinite=False
-        )
+        norm = float(clip_grad_norm_(self._network.parameters(), self._plan.clip))
         if not (math.isfinite(loss) and math.isfinite(norm)):
             raise DivergedError(
-                f"the loss is {loss} and its gradient {float(norm)} at step {self._step + 1}: lower learning_rate;"
+                f"the loss is {loss} and its gradient {norm} at step {self._step + 1}: lower learning_rate;"
                 " the last checkpoint is intact"
             )
         for group in self._optimizer.param_groups:

@@ -14,6 +14,8 @@ from typing import Final, final
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.rendezvous import rendezvous
 
 from uncurse.models.devices import device_of
 
@@ -56,7 +58,7 @@ class Processes:
         flat = torch.cat([tensor.flatten() for tensor in tensors]).to(self.device)
         with _together():
             dist.all_reduce(flat)
-        for tensor, part in zip(tensors, flat.split([tensor.numel() for tensor in tensors]), strict=True):
+        for tensor, part in zip(tensors, torch.split(flat, [tensor.numel() for tensor in tensors]), strict=True):
             tensor.copy_(part.view_as(tensor))
 
     def from_first(self, content: bytes) -> bytes:
@@ -103,14 +105,14 @@ def joined(device: str) -> Iterator[Processes]:
     dist.destroy_process_group()
 
 
-def _meeting_place() -> dist.Store:
+def _meeting_place() -> Store:
     try:
-        store, _, _ = next(dist.rendezvous("env://", timeout=TIMEOUT))
+        store, _, _ = next(rendezvous("env://", timeout=TIMEOUT))
     except RuntimeError as error:
         where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
         raise LostProcessError(f"there is no way to the other processes by {where}: {_reason(error)}") from error
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")  # torchrun may keep its store when it starts again
-    return dist.PrefixStore(f"uncurse-{attempt}", store)
+    return PrefixStore(f"uncurse-{attempt}", store)
 
 
 def _place(device: str, count: int) -> torch.device:
@@ -125,7 +127,7 @@ def _place(device: str, count: int) -> torch.device:
     return device_of(device)
 
 
-def _connect(place: torch.device, rank: int, count: int, store: dist.Store) -> None:
+def _connect(place: torch.device, rank: int, count: int, store: Store) -> None:
     own = place if place.type == "cuda" else None
     try:
         dist.init_process_group(
@@ -135,7 +137,7 @@ def _connect(place: torch.device, rank: int, count: int, store: dist.Store) -> N
         raise LostProcessError(f"{count} processes did not find each other: {_reason(error)}") from error
 
 
-def _speaks(store: dist.Store) -> bool:
+def _speaks(store: Store) -> bool:
     """Whether this process is the first that failed; who cannot find out says what it knows."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a launcher ends all when one has: the line must be out by then
     order: list[int] = []
