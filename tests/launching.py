@@ -20,7 +20,7 @@ from pathlib import Path
 from uncurse.cli import main
 from uncurse.training.checkpoint import load_checkpoint
 
-SECONDS = 120.0  # no process of a test takes longer
+SECONDS = 300.0  # no process of a test takes longer
 Work = Callable[[], None]
 
 _context = multiprocessing.get_context("forkserver")
