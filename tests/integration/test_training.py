@@ -165,13 +165,16 @@ def test_bfloat16_learns_and_keeps_weights_in_float32(tmp_path: Path) -> None:
     assert {parameter.dtype for parameter in trainer._network.parameters()} == {torch.float32}
 
 
-def test_a_folder_keeps_to_its_recipe(tmp_path: Path) -> None:
+def test_a_folder_keeps_to_its_recipe_and_its_text(tmp_path: Path) -> None:
     write_task(tmp_path, lines=200, epochs=1)
     recipe = read_recipe(tmp_path / "recipe.toml")
     Trainer(recipe, tmp_path, tmp_path / "run").run()
     other = dataclasses.replace(recipe, training=dataclasses.replace(recipe.training, seed=9))
     with pytest.raises(ValueError, match="was trained by another recipe"):
         Trainer(other, tmp_path, tmp_path / "run")
+    write_task(tmp_path, lines=201, epochs=1)
+    with pytest.raises(ValueError, match="was trained on other text"):
+        Trainer(recipe, tmp_path, tmp_path / "run")
 
 
 def test_a_loss_that_is_not_a_number_stops_the_run(tmp_path: Path) -> None:
@@ -180,6 +183,16 @@ def test_a_loss_that_is_not_a_number_stops_the_run(tmp_path: Path) -> None:
     wild = dataclasses.replace(recipe.training, learning_rate=1e30, clip=1e30)
     with pytest.raises(DivergedError, match="lower learning_rate"):
         Trainer(dataclasses.replace(recipe, training=wild), tmp_path, tmp_path / "run").run()
+
+
+def test_a_gradient_that_is_not_a_number_changes_no_weight(tmp_path: Path) -> None:
+    write_task(tmp_path, lines=200, epochs=1)
+    trainer = Trainer(read_recipe(tmp_path / "recipe.toml"), tmp_path, tmp_path / "run")
+    trainer._network.output.bias.register_hook(lambda gradient: gradient * torch.inf)  # type: ignore[no-untyped-call]
+    before = trainer._network.output.bias.clone()
+    with pytest.raises(DivergedError, match="at step 1: lower learning_rate"):
+        trainer.run()
+    assert trainer._network.output.bias.equal(before)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ ORDER = [
     "arrays",
     "version",
     "files",
+    "bar",
     "registry",
     "settings",
     "catalogue",
@@ -53,6 +54,7 @@ ORDER = [
     "evaluation",
     "study",
     "cli",
+    "__main__",
 ]
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, final
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 from torch import Tensor
 
 from uncurse.files import write_whole
@@ -34,10 +34,15 @@ def load_checkpoint(path: Path) -> Checkpoint:
     """Read a checkpoint."""
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist")
+    return parse_checkpoint(path.read_bytes(), path)
+
+
+def parse_checkpoint(content: bytes, path: Path) -> Checkpoint:
+    """The checkpoint that a file holds."""
     try:
-        with safe_open(path, framework="pt") as file:
-            facts = json.loads((file.metadata() or {})["facts"])
-            return Checkpoint({name: file.get_tensor(name) for name in file.keys()}, facts)  # noqa: SIM118
+        tensors = load(content)  # which has checked the header: its size, and the JSON it is
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        return Checkpoint(tensors, json.loads(header["__metadata__"]["facts"]))
     except (SafetensorError, KeyError, ValueError) as error:
         raise ValueError(f"{path} is not a whole checkpoint: {error}") from error
 
