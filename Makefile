@@ -10,7 +10,7 @@ SOURCE ?= newstest2020.zh
 KILLS  ?= 100
 ROUNDS ?= 10
 
-.PHONY: setup demo test soak check bench bench-peers clean
+.PHONY: setup demo test fuzz soak check bench bench-peers clean
 
 setup: $(READY)
 
@@ -36,6 +36,9 @@ check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+fuzz: $(READY)  # FUZZ_MINUTES=10
+	PYTHONPATH=tests $(BIN)/python -m fuzz
 
 bench: $(READY)
 	$(BIN)/python benchmarks/engine.py

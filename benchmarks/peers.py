@@ -66,7 +66,7 @@ class Material:
 def material(source: Path, count: int) -> Material:
     """Sentences of 15 to 40 pieces."""
     folder = get("opus-mt-zh-en")
-    vocabulary = Vocabulary(read_vocabulary(folder / "model"))
+    vocabulary = read_vocabulary(folder / "model")
     pieces = SentencePieces((folder / "sentencepiece.model").read_bytes(), vocabulary)
     lines = source.read_text(encoding="utf-8").splitlines()
     found = [(line, ids) for line, ids in zip(lines, pieces.encode(lines), strict=True) if 15 <= len(ids) <= 40]

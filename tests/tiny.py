@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from uncurse.models.marian import sinusoids
 from uncurse.models.products import Matrix
-from uncurse.models.transformer import TransformerWeights
+from uncurse.models.transformer_weights import TransformerWeights
 
 SIZE, HEADS, LAYERS, INNER, VOCABULARY = 16, 2, 2, 24, 40
 END = 0

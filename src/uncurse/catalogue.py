@@ -12,7 +12,7 @@ import sys
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from io import BufferedIOBase
@@ -22,11 +22,13 @@ from tempfile import TemporaryDirectory
 from typing import IO, Final, final
 
 from uncurse.files import write_whole
+from uncurse.jsonfile import read_json
 from uncurse.registry import nearest
 
 BOXED: Final = Path(__file__).parent / "box" / "zh-en-small"
 NOTE: Final = "origin.json"
 _MOST: Final = 1 << 28  # bytes that an archive may unpack to; no model here comes near
+_METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # others take as much memory as the archive says
 _BROKEN: Final = (
     gzip.BadGzipFile,
     tarfile.TarError,
@@ -164,12 +166,26 @@ def get(name: str) -> Path:
 
 def verify(folder: Path) -> None:
     """Read every file of a fetched model and compare it with the note beside it."""
+    check_noted(folder, [folder / name for name in _noted(folder)])
+
+
+def check_noted(folder: Path, paths: Sequence[Path]) -> list[bytes]:
+    """The SHA-256 of files in a folder, which must be those of its note if the model was fetched."""
+    noted = _noted(folder) if (folder / NOTE).exists() else {}
+    digests = []
+    for path in paths:
+        digests.append(_digest(path))
+        expected = noted.get(path.relative_to(folder).as_posix(), digests[-1].hex())
+        if digests[-1].hex() != expected:
+            raise ValueError(_not_the_file(path.name, digests[-1].hex(), expected))
+    return digests
+
+
+def _noted(folder: Path) -> dict[str, str]:
     try:
-        noted = [(file["name"], file["sha256"]) for file in json.loads((folder / NOTE).read_bytes())["files"]]
+        return {str(file["name"]): str(file["sha256"]) for file in read_json(folder / NOTE)["files"]}
     except (ValueError, LookupError, TypeError):
         raise ValueError(f"{folder / NOTE} is not a note about a model") from None
-    for name, sha256 in noted:
-        _check_sha256(folder / name, sha256)
 
 
 def _place(name: str) -> Path:
@@ -204,7 +220,8 @@ def _fetch(entry: Entry, place: Path) -> None:
     ) as folder:
         work = Path(folder)
         archive = _download(entry, work)
-        _check_sha256(archive, entry.source.sha256)
+        if (found := _digest(archive).hex()) != entry.source.sha256:
+            raise ValueError(_not_the_file(archive.name, found, entry.source.sha256))
         whole = work / "whole"
         try:
             _unpack(entry, archive, whole)
@@ -267,6 +284,8 @@ def _unpack(entry: Entry, archive: Path, whole: Path) -> None:
                 info = inner.getinfo(f"{entry.source.folder}/{file.name}")
                 if info.file_size != file.size:
                     raise ValueError(f"{archive.name}: {file.name} claims {info.file_size} bytes, not {file.size}")
+                if info.compress_type not in _METHODS:
+                    raise ValueError(f"{archive.name}: {file.name} is packed by method {info.compress_type}")
                 (whole / file.name).parent.mkdir(parents=True, exist_ok=True)
                 with inner.open(info) as member:
                     _copy(member, whole / file.name, file.size)
@@ -294,8 +313,10 @@ def _copy(source: BufferedIOBase | IO[bytes], path: Path, most: int) -> None:
         os.fsync(file.fileno())
 
 
-def _check_sha256(path: Path, sha256: str) -> None:
+def _digest(path: Path) -> bytes:
     with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != sha256:
-        raise ValueError(f"{path.name} is not the file it should be: its SHA-256 is {found}, not {sha256}")
+        return hashlib.file_digest(file, "sha256").digest()
+
+
+def _not_the_file(name: str, found: str, expected: str) -> str:
+    return f"{name} is not the file it should be: its SHA-256 is {found}, not {expected}"

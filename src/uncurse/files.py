@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Files that are there whole or not at all, and no more of them in memory than makes sense."""
 
 from __future__ import annotations
 
@@ -39,3 +39,12 @@ def sweep(folder: Path) -> None:
     """Remove what writers that were killed have left half-written; only for who has the folder to himself."""
     for left in folder.glob(".*.part"):
         left.unlink(missing_ok=True)
+
+
+def read_at_most(path: Path, most: int) -> bytes:
+    """The bytes of a file; one with more, or without an end, is refused before they fill the memory."""
+    with path.open("rb") as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise ValueError(f"{path} has more than {most} bytes")
+    return content

@@ -6,12 +6,14 @@ import math
 import re
 from dataclasses import dataclass
 from fractions import Fraction
+from hashlib import sha256
+from itertools import pairwise
 from typing import Final, Protocol, final
 
 import numpy as np
 
 from uncurse.arrays import Floats, Ints
-from uncurse.registry import check_parameters, parameter
+from uncurse.registry import Parameter, check_parameters, parameter
 from uncurse.rescoring import proportional_length
 
 
@@ -71,6 +73,24 @@ class MLPLength:
     output_weight: Floats  # [1 + levels, hidden]
     output_bias: Floats  # [1 + levels]
 
+    def __post_init__(self) -> None:
+        for level in self.levels:
+            Parameter("a quantile", 0.0, 1.0, low_open=True).check("level", level)
+        if any(low >= high for low, high in pairwise(self.levels)):
+            raise ValueError(f"levels = {self.levels} is not allowed: they must rise")
+        hidden, inputs = self.hidden_weight.shape if self.hidden_weight.ndim == 2 else (0, 0)
+        outputs = 1 + len(self.levels)
+        shapes = {
+            "mean": (inputs,), "scale": (inputs,), "hidden_weight": (hidden, inputs), "hidden_bias": (hidden,),
+            "output_weight": (outputs, hidden), "output_bias": (outputs,),
+        }  # fmt: skip
+        for name, shape in shapes.items():
+            array = getattr(self, name)
+            if array.shape != shape or not np.isfinite(array).all() or inputs < 2:
+                raise ValueError(f"{name} has the shape {array.shape} and not {shape}, or is not finite")
+        if not (self.scale > 0).all():
+            raise ValueError("scale is not allowed: it must be above 0")
+
     def predict(self, source_lengths: Ints, features: Floats) -> Floats:
         """The expected length."""
         return np.maximum(self._ratios(source_lengths, features)[:, 0] * source_lengths, 1.0)
@@ -88,6 +108,14 @@ class MLPLength:
         inputs = (predictor_inputs(source_lengths, features) - self.mean) / self.scale
         hidden = np.tanh(inputs @ self.hidden_weight.T + self.hidden_bias)
         return ratios_of(hidden @ self.output_weight.T + self.output_bias)
+
+
+def fingerprint_of(predictor: LengthPredictor | None) -> str:
+    """Identify what a predictor was given or has learnt."""
+    digest = sha256(type(predictor).__name__.encode())
+    for name, value in sorted(vars(predictor).items() if predictor is not None else ()):
+        digest.update(name.encode() + (value.tobytes() if isinstance(value, np.ndarray) else repr(value).encode()))
+    return digest.hexdigest()[:16]
 
 
 def predictor_inputs(source_lengths: Ints, features: Floats) -> Floats:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, final
 
 from uncurse.files import write_whole
+from uncurse.jsonfile import SEAL, read_json, sealed_json, unsealed
 from uncurse.shards import Shard
 
 MANIFEST: Final = "manifest.json"
@@ -32,12 +32,12 @@ class Parts:
         if manifest.exists():
             if not resume:
                 raise ValueError(f"{self.folder} has work that was not finished: use --resume, or remove it")
-            known = _read(manifest).get("means")
+            known = _read(manifest)["means"]
             if known != means:
                 raise ValueError(f"{self.folder} was made in another way: {known} and not {means}")
         else:
             self.folder.mkdir(exist_ok=True)
-            write_whole(manifest, json.dumps({"means": means}).encode())
+            write_whole(manifest, sealed_json({"means": means}))
 
     def has(self, shard: Shard) -> bool:
         """Whether a shard is done; what is missing or damaged is not."""
@@ -45,7 +45,7 @@ class Parts:
         if not note.exists():
             return False
         known = _read(note)
-        if known.get("input") != shard.digest:
+        if known["input"] != shard.digest:
             raise ValueError(
                 f"the input is not the one that {self.folder} was made from: line {shard.first} or later"
             )
@@ -55,7 +55,7 @@ class Parts:
         """Keep what was made of a shard."""
         write_whole(self._file(shard.number), content)
         known = {"lines": len(shard.lines), "input": shard.digest, "output": sha256(content).hexdigest()}
-        write_whole(self._note(shard.number), json.dumps(known).encode())  # last: with it the shard counts as done
+        write_whole(self._note(shard.number), sealed_json(known))  # last: with it the shard counts as done
 
     def finish(self, count: int, write: Callable[[Iterator[bytes], BinaryIO], None]) -> None:
         """Put so many shards together, in the order of the input."""
@@ -84,7 +84,7 @@ class Parts:
             content = self._file(number).read_bytes()
         except FileNotFoundError:
             return None
-        return content if sha256(content).hexdigest() == note.get("output") else None
+        return content if sha256(content).hexdigest() == note["output"] else None
 
     def _file(self, number: int) -> Path:
         return self.folder / f"{number:06d}"
@@ -95,9 +95,9 @@ class Parts:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_bytes())
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise ValueError(f"{path} is damaged; remove it, and --resume makes its shard again")
-    return found
+        said = read_json(path)
+        if SEAL not in said:
+            raise ValueError("it has no checksum")
+        return unsealed(said)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path} is damaged; remove it, and --resume makes its shard again: {error}") from error

@@ -64,13 +64,18 @@ def _finite(number: float) -> float | None:
 
 def text_line(translation: Translation) -> str:
     """The best translation alone; an empty line where there is none."""
-    return translation.texts[0] if translation.texts else ""
+    return _one_line(translation.texts[0]) if translation.texts else ""
 
 
 def n_best_lines(translation: Translation, number: int) -> str:
     """Every translation with the number of its line, from 0, and its score, as Moses writes n-best lists."""
     scores = [each.score for each in translation.result.hypotheses] if translation.result else [0.0]
     return "\n".join(
-        f"{number} ||| {text} ||| {score:.6f}"
+        f"{number} ||| {_one_line(text)} ||| {score:.6f}"
         for text, score in zip(translation.texts or ("",), scores or [0.0], strict=True)
     )
+
+
+def _one_line(text: str) -> str:
+    """A vocabulary can have pieces with line breaks; a translation must not look like two."""
+    return text.replace("\r", " ").replace("\n", " ")

@@ -1,33 +1,39 @@
-"""TOML files as frozen dataclasses: a field is a key, its type and its default."""
+"""Tables, such as TOML files, as frozen dataclasses: a field is a key, its type and its default."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 import tomllib
 import types
 import typing
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
+from uncurse.files import read_at_most
 from uncurse.registry import nearest
 
 T = TypeVar("T")
+MOST: Final = 1 << 20  # bytes of a file that somebody has written by hand
 
 
 def read_settings(kind: type[T], path: Path) -> T:
     """Read a file; a key that does not exist is refused with the nearest that does."""
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        table = tomllib.loads(read_at_most(path, MOST).decode("utf-8"))
+    except ValueError as error:
         raise ValueError(f"{path} is not a TOML file: {error}") from error
+    except RecursionError:
+        raise ValueError(f"{path} is not a TOML file: it is nested too deeply") from None
     try:
-        return _built(kind, table, "")
+        return built(kind, table, "")
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 
 
-def _built(kind: type[T], table: object, where: str) -> T:
-    """A dataclass from a table of the same shape."""
+def built(kind: type[T], table: object, where: str) -> T:
+    """A dataclass from a table of the same shape, which has a name in the error if it has not."""
     if not isinstance(table, dict):
         raise ValueError(f"{where or 'the file'} must be a table")
     fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
@@ -50,16 +56,30 @@ def _built(kind: type[T], table: object, where: str) -> T:
 
 def _value(hint: Any, value: object, where: str) -> object:  # noqa: ANN401  (a type hint)
     if dataclasses.is_dataclass(hint):
-        return _built(hint, value, where)  # type: ignore[arg-type]
+        return built(hint, value, where)  # type: ignore[arg-type]
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is tuple:
         if not isinstance(value, list) or not value:
             raise ValueError(f"{where} must be a list that is not empty")
         return tuple(_value(arguments[0], each, where) for each in value)
+    if origin is Mapping:
+        if not isinstance(value, dict):
+            raise ValueError(f"{where} must be a table")
+        return {key: _value(arguments[1], each, f"{where}.{key}") for key, each in value.items()}
     allowed = tuple(each for each in arguments if each is not types.NoneType) or (hint,)
     if allowed[0] is float and type(value) is int:
-        return float(value)
+        return _finite(value, where)
     if type(value) in allowed:
-        return value
+        return _finite(value, where) if type(value) is float else value
     kinds = " or ".join(each.__name__ for each in allowed)
     raise ValueError(f"{where} = {value!r} must be of type {kinds}")
+
+
+def _finite(value: float, where: str) -> float:
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise ValueError(f"{where} must be a finite number")
+    return number

@@ -10,12 +10,21 @@ import numpy as np
 
 from uncurse.arrays import Floats, Ints
 from uncurse.decoding import Decoding, Sentence, check_count
-from uncurse.length import DEFAULT_LIMIT, AnyLimit, FixedRatio, LengthPredictor, QuantileLimit, limits_of
+from uncurse.length import (
+    DEFAULT_LIMIT,
+    AnyLimit,
+    FixedRatio,
+    LengthPredictor,
+    QuantileLimit,
+    fingerprint_of,
+    limits_of,
+)
 from uncurse.model import State, StepModel
 from uncurse.rescoring import needs
 from uncurse.result import Optimality, Result
 from uncurse.search import Search
 from uncurse.shards import Shard, shards_of
+from uncurse.version import VERSION
 
 DEFAULT_LEVEL: Final = 0.8  # the default limit is this quantile of the length, where a predictor knows it
 LONGEST: Final = 1000  # source pieces
@@ -93,6 +102,11 @@ class Translator:
         self._source = source
         self._target = target
         self._predictor = predictor
+
+    @property
+    def signature(self) -> str:
+        """What decides a translation, besides the task."""
+        return f"{self.model.signature} lengths-{fingerprint_of(self._predictor)} uncurse-{VERSION}"
 
     def translate(
         self,

@@ -49,7 +49,7 @@ def sources(opened: OpenModel) -> list[tuple[int, ...]]:
 @pytest.fixture(scope="module")
 def vocabulary() -> Vocabulary:
     assert FOLDER is not None
-    return Vocabulary(read_vocabulary(FOLDER / "model"))
+    return read_vocabulary(FOLDER / "model")
 
 
 def differ_by_more_than_a_tie(ours: tuple[int, ...], score: float, theirs: tuple[int, ...], other: float) -> bool:

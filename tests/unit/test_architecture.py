@@ -17,6 +17,7 @@ ORDER = [
     "version",
     "files",
     "bar",
+    "jsonfile",
     "registry",
     "settings",
     "catalogue",

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import io
+import json
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.lib.format import write_array_header_1_0
 from numpy.typing import NDArray
 
 from uncurse import RULES, SCORES, Sentence, Slots, judge, load_traces, record, save_traces
 from uncurse.testing import RandomModel
+from uncurse.tracefile import UNSIGNED
 
 MODEL = RandomModel(seed=8, vocabulary=9, ending=0.5, attends=True)
 SENTENCES = [
@@ -89,7 +94,18 @@ def test_a_damaged_file_is_an_error_with_its_name(tmp_path: Path) -> None:
         ("pruned", lambda old: old * 0 + 0.5, "a reward or what was pruned is impossible"),
         ("tokens", lambda old: old[:-1], "'tokens' is too short"),
         ("pruned", lambda old: np.append(old, 0.0), "'pruned' is too long"),
-        ("rewards", lambda old: np.array([{}], dtype=object), "allow_pickle"),
+        ("rewards", lambda old: np.array([{}], dtype=object), "'rewards' is no row of numbers"),
+        ("rewards", lambda old: old[:, None], "'rewards' is no row of numbers"),
+        ("tokens", lambda old: old.astype(int) * 0 - 2, "a parent or a log-probability is impossible"),
+        ("tokens", lambda old: old * 0 + MODEL.end, "a parent or a log-probability is impossible"),
+        ("coverage", lambda old: old * np.nan, "a coverage is impossible"),
+        (
+            "source_lengths",
+            lambda old: old.astype(int) * 0 - 1,
+            "a source, a least length or a prefix is impossible",
+        ),
+        ("min_lengths", lambda old: old * 0 + 99, "a source, a least length or a prefix is impossible"),
+        ("more", lambda old: np.zeros(3), "'more.npy' is there twice, or does not belong there"),
         ("header", lambda old: np.frombuffer(b'{"format": "uncurse traces 0"}', dtype=np.uint8), "the format is"),
     ],
 )
@@ -100,10 +116,82 @@ def test_impossible_numbers_are_refused(
     save_traces(path, record(MODEL, [Sentence((1, 2), limit=12)], 5))
     with np.load(path) as file:
         arrays = {each: file[each] for each in file.files}
+    arrays["header"] = header(arrays, format=UNSIGNED)  # or the checksum would tell
+    changed = change(arrays.get(name, np.zeros(0)))
     with path.open("wb") as file_out:
-        np.savez(file_out, **{**arrays, name: change(arrays[name])})
+        np.savez(file_out, **{**arrays, name: changed})
     with pytest.raises(ValueError, match=f"is not a whole trace file: .*({complaint})"):
         load_traces(path)
+
+
+def header(arrays: dict[str, NDArray[Any]], **changes: Any) -> NDArray[np.uint8]:
+    """The header of a file with some of its facts changed."""
+    facts = {**json.loads(arrays["header"].tobytes()), **changes}
+    return np.frombuffer(json.dumps(facts).encode(), dtype=np.uint8)
+
+
+def test_what_was_written_without_a_checksum_is_still_read(tmp_path: Path) -> None:
+    path = tmp_path / "corpus.traces"
+    traces = record(MODEL, SENTENCES, 5)
+    save_traces(path, traces)
+    with np.load(path) as file:
+        arrays = {each: file[each] for each in file.files}
+    arrays["header"] = header(arrays, format=UNSIGNED)
+    with path.open("wb") as file_out:
+        np.savez(file_out, **arrays)
+    for before, after in zip(traces, load_traces(path), strict=True):
+        assert np.array_equal(before.tokens, after.tokens)
+        assert np.array_equal(before.sums, after.sums)
+
+
+@pytest.mark.parametrize("name", ["tokens", "log_probs", "rewards", "limits", "header"])
+def test_a_number_changed_on_purpose_is_noticed(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "corpus.traces"
+    save_traces(path, record(MODEL, SENTENCES, 5))
+    with np.load(path) as file:
+        arrays = {each: file[each] for each in file.files}
+    if name == "header":
+        arrays[name] = header(arrays, model="another")
+    else:
+        arrays[name] = np.concatenate((arrays[name][:1] * 0.5, arrays[name][1:])).astype(arrays[name].dtype)
+    with path.open("wb") as file_out:
+        np.savez(file_out, **arrays)
+    with pytest.raises(ValueError, match="it is damaged, its checksum"):
+        load_traces(path)
+
+
+def test_no_file_makes_room_for_more_than_it_holds(tmp_path: Path) -> None:
+    """Zeros pack a thousandfold, a shape is a claim, and a wide beam makes much of little."""
+    path = tmp_path / "corpus.traces"
+    save_traces(path, record(MODEL, SENTENCES[:1], 5))
+    with np.load(path) as file:
+        arrays = {each: file[each] for each in file.files}
+    arrays["header"] = header(arrays, format=UNSIGNED)
+    bomb = {**arrays, "tokens": np.zeros(1 << 25, dtype=np.int8)}
+    wide = {**arrays, "header": header(arrays, width=100_000), "ranks": np.zeros(5000, dtype=np.int8)}
+    crowd = {**arrays, "steps": np.ones(50_000, dtype=np.int8)}
+    for content, complaint in (
+        (bomb, "would unpack to more than"),
+        (wide, "500000000 places are too many"),
+        (crowd, "50000 sentences and"),
+    ):
+        with path.open("wb") as file_out:
+            np.savez_compressed(file_out, **content)
+        with pytest.raises(ValueError, match=complaint):
+            load_traces(path)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("header.npy", npy(arrays["header"]))
+        claimed = io.BytesIO()
+        write_array_header_1_0(claimed, {"descr": "<i8", "fortran_order": False, "shape": (1 << 40,)})
+        archive.writestr("tokens.npy", claimed.getvalue() + b"12345678")
+    with pytest.raises(ValueError, match="'tokens' claims 1099511627776 numbers of int64 and has 8 bytes"):
+        load_traces(path)
+
+
+def npy(array: NDArray[Any]) -> bytes:
+    content = io.BytesIO()
+    np.save(content, array)
+    return content.getvalue()
 
 
 def test_no_flipped_byte_goes_unnoticed_or_raises_anything_else(tmp_path: Path) -> None:

@@ -33,6 +33,8 @@ EXTRAS: Final = {
     "uvicorn": "serve",
 }
 
+LONGEST_MESSAGE: Final = 1000  # characters
+
 app = typer.Typer(
     name="uncurse",
     help="Beam search that gets better, not worse, when the beam gets wider.",
@@ -73,10 +75,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         status = app(args=arguments, standalone_mode=False)  # 130 if interrupted
         sys.stdout.flush()
     except (typer.TyperException, ValueError, OSError) as error:
+        _give_up_output()
         if isinstance(error, BrokenPipeError):  # the reader has seen enough
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return
         _fail(str(error) or type(error).__name__)
+    except MemoryError:
+        _fail("there is not enough memory for this")
     except ModuleNotFoundError as error:
         extra = EXTRAS.get((error.name or "").partition(".")[0], "translate")
         _fail(f"{error.name} is not installed; this command needs: pip install 'uncurse[{extra}]'")
@@ -84,6 +88,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(status)
 
 
+def _give_up_output() -> None:
+    """If standard output takes no more, let go what it was given; else Python would try again at the end."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _fail(message: str) -> NoReturn:
-    typer.echo("uncurse: " + " ".join(message.split()), err=True)
+    """Say what is wrong in one line that a terminal can be trusted with, whatever file its words come from."""
+    words = "".join(letter if letter.isprintable() else "\ufffd" for letter in " ".join(message.split()))
+    line = words if len(words) <= LONGEST_MESSAGE else f"{words[:LONGEST_MESSAGE]} …"
+    typer.echo(f"uncurse: {line}", err=True)
     sys.exit(2)

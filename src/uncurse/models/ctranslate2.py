@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import struct
@@ -14,11 +13,15 @@ from typing import Any, Final, final
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
+from uncurse.jsonfile import read_json
 from uncurse.models.products import Matrix
-from uncurse.models.transformer import TransformerWeights
+from uncurse.models.transformer_weights import TransformerWeights
+from uncurse.text.vocabulary import Vocabulary
 
 VERSION: Final = 6
+VOCABULARY: Final = "shared_vocabulary.json"
 TYPES: Final[dict[int, np.dtype[Any]]] = {
     0: np.dtype("<f4"),
     1: np.dtype("i1"),
@@ -26,6 +29,7 @@ TYPES: Final[dict[int, np.dtype[Any]]] = {
     3: np.dtype("<i4"),
     4: np.dtype("<f2"),
 }
+DIMENSIONS: Final = 8  # more than any array has
 ACTIVATIONS: Final = {0: "relu", 2: "silu", 3: "gelu"}
 FLAGS: Final = {  # what this runtime does; a model that wants something else is refused
     "encoder/embeddings_merge": 0,
@@ -82,7 +86,7 @@ class _Reader:
         """The next array."""
         shape = tuple(self.number("I") for _ in range(self.number("B")))
         kind, size = self.number("B"), self.number("I")
-        if kind not in TYPES or math.prod(shape) * TYPES[kind].itemsize != size:
+        if len(shape) > DIMENSIONS or kind not in TYPES or math.prod(shape) * TYPES[kind].itemsize != size:
             raise ValueError(f"{self.path} is damaged: an array {shape} of type {kind} has {size} bytes")
         array: NDArray[Any] = np.frombuffer(self.take(size), dtype=TYPES[kind]).reshape(shape)
         return array
@@ -109,54 +113,66 @@ def read_model(path: Path) -> dict[str, NDArray[Any]]:
         alias, name = reader.text(), reader.text()
         if SHARED.get(alias) != name:
             raise ValueError(f"{path} is of another family: its {alias} is {name}")
+    if reader.at != len(reader.content):
+        raise ValueError(f"{path} goes on after its end")
     return arrays
 
 
 def marian_weights(arrays: Mapping[str, NDArray[Any]], path: Path, end: int) -> TransformerWeights:
     """The arrays of a model of the Marian family; one that computes something else is refused by name."""
-    for name, expected in FLAGS.items():
-        found = int(arrays[name]) if name in arrays else 0
-        if found != expected:
-            raise ValueError(f"{path} is of another family: {name} is {found} and not {expected}")
     for name in arrays:
         if name not in FLAGS and not KNOWN.fullmatch(name) and not IGNORED.fullmatch(name):
             raise ValueError(f"{path} is of another family: it has {name}")
-    activation = int(arrays["decoder/activation"]) if "decoder/activation" in arrays else 0
-    if activation not in ACTIVATIONS:
-        raise ValueError(f"{path} is of another family: its activation is number {activation}")
-    for name, array in arrays.items():
-        if array.dtype == np.int8 and array.ndim and f"{name}_scale" not in arrays:
-            raise ValueError(f"{path} is damaged: {name} has no scale")
-    tensors = {name: torch.from_numpy(array.copy()) for name, array in arrays.items() if array.ndim}
-    matrices = {
-        name.removesuffix("/weight"): Matrix(
-            tensor if tensor.dtype == torch.int8 else tensor.float(), tensors.get(f"{name}_scale")
-        )
-        for name, tensor in tensors.items()
-        if name.endswith("/weight")
-    }
-    vectors = {
-        name.removesuffix("/encodings"): tensor.float() for name, tensor in tensors.items() if "weight" not in name
-    }
     try:
-        return TransformerWeights(
-            matrices, vectors, int(arrays["decoder/num_heads"]), ACTIVATIONS[activation], end
-        )
-    except KeyError as error:
-        raise ValueError(f"{path} lacks {error}") from error
+        for name, expected in FLAGS.items():
+            if (found := _flag(arrays, name)) != expected:
+                raise ValueError(f"it is of another family, {name} is {found} and not {expected}")
+        activation, heads = _flag(arrays, "decoder/activation"), _flag(arrays, "decoder/num_heads")
+        if activation not in ACTIVATIONS:
+            raise ValueError(f"it is of another family, its activation is number {activation}")
+        return TransformerWeights(*_parts(arrays), heads, ACTIVATIONS[activation], end)
+    except ValueError as error:
+        raise ValueError(f"{path} cannot be run: {error}") from error
 
 
-def read_vocabulary(folder: Path) -> list[str]:
+def _flag(arrays: Mapping[str, NDArray[Any]], name: str) -> int:
+    """A whole number that stands alone; 0 if it is not there."""
+    array = arrays.get(name, np.zeros(()))
+    if name in arrays and (array.size != 1 or array.dtype.kind != "i"):
+        raise ValueError(f"{name} is not a whole number")
+    return int(array.item())
+
+
+def _parts(arrays: Mapping[str, NDArray[Any]]) -> tuple[dict[str, Matrix], dict[str, Tensor]]:
+    """Matrices and vectors by their names here."""
+    matrices, vectors = {}, {}
+    for name, array in arrays.items():
+        if not array.ndim or name.endswith("/weight_scale"):
+            continue
+        whole = name.endswith("/weight") and array.dtype == np.int8
+        if not whole and array.dtype.kind != "f":
+            raise ValueError(f"{name} has numbers of type {array.dtype}")
+        tensor = torch.from_numpy(array.copy())
+        if not name.endswith("/weight"):
+            vectors[name.removesuffix("/encodings")] = tensor.float()
+        elif not whole:
+            matrices[name.removesuffix("/weight")] = Matrix(tensor.float())
+        elif (scale := arrays.get(f"{name}_scale")) is None:
+            raise ValueError(f"{name} has no scale")
+        else:
+            matrices[name.removesuffix("/weight")] = Matrix(tensor, torch.from_numpy(scale.copy()).float())
+    return matrices, vectors
+
+
+def read_vocabulary(folder: Path) -> Vocabulary:
     """The pieces that both sides share, in the order of their ids."""
-    path = folder / "shared_vocabulary.json"
+    path = folder / VOCABULARY
     if not path.exists():
         raise ValueError(f"{path} is missing: both sides must share a vocabulary")
-    try:
-        pieces = json.loads(path.read_bytes())
-    except ValueError as error:
-        raise ValueError(f"{path} is not JSON: {error}") from error
+    pieces = read_json(path)
     if not isinstance(pieces, list) or not all(isinstance(piece, str) for piece in pieces):
         raise ValueError(f"{path} is not a list of pieces")
-    if len(set(pieces)) != len(pieces):
-        raise ValueError(f"{path} has a piece twice")
-    return pieces
+    try:
+        return Vocabulary(pieces)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from hashlib import sha256
@@ -168,6 +168,8 @@ def check_positions(network: PreTrainedModel, what: str, length: int) -> None:
 def positions_of(network: PreTrainedModel) -> int | None:
     """How many tokens a text can have; None if it has no end, as with relative positions."""
     most: int | None = getattr(network.config, "max_position_embeddings", None)
+    if most is not None and (type(most) is not int or most < 1):
+        raise ValueError(f"max_position_embeddings = {most!r} is not allowed: it must be a whole number")
     return most
 
 
@@ -175,6 +177,20 @@ def vocabulary_of(network: PreTrainedModel) -> int:
     """How many target tokens there are."""
     output: Any = network.get_output_embeddings  # without types
     return int(output().weight.shape[0])
+
+
+def check_tokens(network: PreTrainedModel, frame: Frame, pieces: Iterable[int]) -> None:
+    """Raise a `ValueError` if a token of the frame, or one that a tokenizer knows, is none of the network's."""
+    inputs: Any = network.get_input_embeddings()
+    sources, targets = int(inputs.weight.shape[0]), vocabulary_of(network)
+    given = (
+        (sources, (*frame.before, *frame.after, *frame.prompt, *pieces)),
+        (targets, (frame.end, *frame.banned)),
+    )
+    for known, tokens in given:
+        for token in tokens:
+            if type(token) is not int or not 0 <= token < known:
+                raise ValueError(f"token {token!r} is none of the {known} that this model knows")
 
 
 def attends(network: PreTrainedModel) -> bool:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from logging import CRITICAL
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Final, final
 
 import torch
 from transformers import (
@@ -18,14 +20,20 @@ from transformers import (
     MBart50Tokenizer,
     MBartTokenizer,
     NllbTokenizer,
+    PreTrainedConfig,
     PreTrainedTokenizerBase,
 )
+from transformers.utils import logging
 
+from uncurse.jsonfile import read_json
 from uncurse.models.devices import device_of
-from uncurse.models.huggingface import Frame, HuggingFaceStepModel, fingerprint_of
+from uncurse.models.huggingface import Frame, HuggingFaceStepModel, check_tokens, fingerprint_of
 from uncurse.models.opened import OpenModel
 from uncurse.models.predictors import find_predictor
 from uncurse.registry import nearest
+
+MOST_LAYERS: Final = 1000
+SLACK: Final = 1 << 24  # numbers that have a formula, such as positions, are not stored
 
 
 @final
@@ -60,20 +68,17 @@ def load_huggingface(
     """
     where = device_of(device)
     try:
-        if not AutoConfig.from_pretrained(name).is_encoder_decoder:
-            raise ValueError("it is not an encoder-decoder")
-        tokenizer: Any = AutoTokenizer.from_pretrained(name)
-        network: Any = AutoModelForSeq2SeqLM.from_pretrained(
-            name,
-            dtype=torch.float32,
-            attn_implementation="eager",  # as quick as others for one token at a time, and it shows attention
-        )
-    except (OSError, ValueError, KeyError) as error:
+        tokenizer, network = _read(name)
+    except Exception as error:  # settings and files that others made can fail in any way
         place = "" if Path(name).is_dir() else "it is not a folder here, and from the hub it cannot be had: "
         raise ValueError(
             f"{name} cannot be loaded as a sequence-to-sequence model: {place}{_reason(error)}"
         ) from error
-    frame = frame_of(tokenizer, network.generation_config, source_lang, target_lang)
+    try:
+        frame = frame_of(tokenizer, network.generation_config, source_lang, target_lang)
+        check_tokens(network, frame, tokenizer.get_vocab().values())
+    except (LookupError, TypeError, AttributeError) as error:
+        raise ValueError(f"{name} does not say how a text is framed: {_reason(error)}") from error
     fingerprint = fingerprint_of(network, str(frame), str(sorted(tokenizer.get_vocab().items())))
     return OpenModel(
         HuggingFaceStepModel(network.to(where), frame, fingerprint),
@@ -82,6 +87,67 @@ def load_huggingface(
         fingerprint,
         find_predictor(Path(name), fingerprint),
     )
+
+
+def _read(name: str | Path) -> tuple[Any, Any]:
+    """Tokenizer and network; no code that comes with a model is run, and no pickle is opened."""
+    with _silence():
+        config = AutoConfig.from_pretrained(name, trust_remote_code=False)
+        if not config.is_encoder_decoder:
+            raise ValueError("it is not an encoder-decoder")
+        if Path(name).is_dir():
+            _check_proportions(Path(name), config)
+        tokenizer: Any = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+        loaded: Any = AutoModelForSeq2SeqLM.from_pretrained(
+            name,
+            dtype=torch.float32,
+            attn_implementation="eager",  # as quick as others for one token at a time, and it shows attention
+            use_safetensors=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+        )
+    network, report = loaded
+    if missing := sorted(report["missing_keys"]):  # else they would be drawn by chance
+        raise ValueError(f"its weights lack {missing[0]!r}")
+    for weight_name, weight in network.state_dict().items():
+        if weight.is_floating_point() and not bool(weight.isfinite().all()):
+            raise ValueError(f"its {weight_name!r} has a number that is not finite")
+    return tokenizer, network
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Without the reports of `transformers`: what is wrong is told in one line, by the error."""
+    verbosity, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity(CRITICAL)
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bar:
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+
+
+def _check_proportions(folder: Path, config: PreTrainedConfig) -> None:
+    """Refuse settings that ask for more layers or numbers than the weights of a folder can hold."""
+    _check_layers(read_json(folder / "config.json"))
+    with torch.device("meta"):
+        network: Any = AutoModelForSeq2SeqLM.from_config(config, trust_remote_code=False)  # type: ignore[no-untyped-call]
+    wanted = sum(parameter.numel() for parameter in network.parameters())
+    stored = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    if not stored:
+        raise ValueError("it has no weights in the format of safetensors")
+    if wanted > stored + SLACK:  # a number has at least a byte
+        raise ValueError(f"its settings want {wanted} numbers, and its weights have {stored} bytes")
+
+
+def _check_layers(config: object) -> None:
+    if isinstance(config, dict):
+        for name, value in config.items():
+            if name.endswith("layers") and isinstance(value, int | float) and value > MOST_LAYERS:
+                raise ValueError(f"its settings want {value} {name}")
+            _check_layers(value)
 
 
 def _reason(error: Exception) -> str:
@@ -106,7 +172,10 @@ def frame_of(
     if languages and not one_sided:
         any_tokenizer.src_lang, any_tokenizer.tgt_lang = source_lang, target_lang
     plain, framed = (any_tokenizer("a", add_special_tokens=special)["input_ids"] for special in (False, True))
-    at = next(place for place in range(len(framed) + 1) if framed[place : place + len(plain)] == plain)
+    inside = [place for place in range(len(framed) + 1) if framed[place : place + len(plain)] == plain]
+    if not inside:
+        raise ValueError("its tokenizer changes the pieces of a text when it frames it")
+    at = inside[0]
     tag = () if target_lang is None else (languages[target_lang],)
     before = (*(tag if one_sided else ()), *framed[:at])
     end = end_of(config)

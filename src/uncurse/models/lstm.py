@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, final
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from uncurse.decoding import check_count
 
 LAYERS = 2
 
@@ -27,6 +30,8 @@ class LSTMShape:
     tied: bool = False  # use the target embeddings as output weights too
 
     def __post_init__(self) -> None:
+        for name in ("source_vocabulary", "target_vocabulary", "embedding", "hidden"):
+            check_count(name, getattr(self, name))
         if self.hidden % 2:
             raise ValueError(f"hidden = {self.hidden} is not allowed: the encoder halves it, so it must be even")
         if not 0.0 <= self.dropout < 1.0:
@@ -154,8 +159,9 @@ class AttentionalLSTM(nn.Module):
         context = torch.bmm(weights, memory.states)
         return torch.tanh(self.combine(torch.cat((context, states), dim=-1))), weights
 
-    def load_weights(self, tensors: dict[str, Tensor]) -> None:
+    def load_weights(self, tensors: Mapping[str, Tensor]) -> None:
         """Take weights by name, in whatever precision they are given."""
+        _check_weights(self, tensors)
         with torch.no_grad():
             for name, parameter in self.named_parameters():
                 parameter.copy_(tensors[name])
@@ -163,6 +169,27 @@ class AttentionalLSTM(nn.Module):
     def parameter_count(self) -> int:
         """How many numbers are learnt; shared ones count once."""
         return sum(parameter.numel() for parameter in self.parameters())
+
+
+def loaded_network(shape: LSTMShape, tensors: Mapping[str, Tensor]) -> AttentionalLSTM:
+    """A network with given weights; whether they fit is found out before there is memory for it."""
+    with torch.device("meta"):
+        _check_weights(AttentionalLSTM(shape), tensors)
+    network = AttentionalLSTM(shape)
+    network.load_weights(tensors)
+    return network
+
+
+def _check_weights(network: AttentionalLSTM, tensors: Mapping[str, Tensor]) -> None:
+    for name, parameter in network.named_parameters():
+        tensor = tensors.get(name)
+        if tensor is None:
+            raise ValueError(f"it lacks {name!r}")
+        if tensor.shape != parameter.shape or not tensor.is_floating_point():
+            found = f"{tuple(tensor.shape)} of {tensor.dtype}"
+            raise ValueError(f"{name!r} has the shape {found} and not {tuple(parameter.shape)}")
+        if not bool(tensor.isfinite().all()):
+            raise ValueError(f"{name!r} has a number that is not finite")
 
 
 def _both_directions(states: Tensor) -> Tensor:

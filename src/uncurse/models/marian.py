@@ -13,8 +13,10 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from uncurse.files import write_whole
+from uncurse.jsonfile import read_json
 from uncurse.models.products import Matrix
-from uncurse.models.transformer import ACTIVATIONS, TransformerWeights
+from uncurse.models.transformer import ACTIVATIONS
+from uncurse.models.transformer_weights import TransformerWeights
 
 CONFIG: Final = "config.json"
 TENSORS: Final = "model.safetensors"
@@ -42,14 +44,15 @@ REQUIRED: Final = {  # what this runtime does; a model that wants something else
     "share_encoder_decoder_embeddings": True,
     "tie_word_embeddings": True,
 }
+WHOLE: Final = (
+    *(f"{side}_{what}" for side in ("encoder", "decoder") for what in ("layers", "attention_heads")),
+    *(f"{token}_token_id" for token in ("decoder_start", "pad", "eos")),
+)
 
 
 def read_config(folder: Path) -> dict[str, Any]:
     """What a folder says of its model."""
-    try:
-        config = json.loads((folder / CONFIG).read_bytes())
-    except ValueError as error:
-        raise ValueError(f"{folder / CONFIG} is not JSON: {error}") from error
+    config = read_json(folder / CONFIG)
     if not isinstance(config, dict):
         raise ValueError(f"{folder / CONFIG} does not describe a model")
     return config
@@ -62,14 +65,25 @@ def read_marian(folder: Path) -> TransformerWeights:
         found = config.get(name, expected)
         if found != expected:
             raise ValueError(f"{folder / CONFIG}: {name} is {found!r} and not {expected!r}")
-    heads, activation = config["decoder_attention_heads"], config["activation_function"]
-    if heads != config["encoder_attention_heads"] or activation not in ACTIVATIONS:
+    for name in WHOLE:
+        if type(config.get(name)) is not int:
+            raise ValueError(f"{folder / CONFIG}: {name} is {config.get(name)!r} and not a whole number")
+    heads, activation = config["decoder_attention_heads"], config.get("activation_function")
+    if heads != config["encoder_attention_heads"] or activation not in tuple(ACTIVATIONS):
         raise ValueError(f"{folder / CONFIG}: {heads} heads or activation {activation!r} cannot be run")
     try:
-        tensors = {name: tensor.float() for name, tensor in load_tensors((folder / TENSORS).read_bytes()).items()}
-        return _weights(config, tensors)
-    except (SafetensorError, KeyError, RuntimeError) as error:
+        tensors = load_tensors((folder / TENSORS).read_bytes())
+        return _weights(config, {name: _floats(name, tensor) for name, tensor in tensors.items()})
+    except FileNotFoundError:
+        raise ValueError(f"{folder / TENSORS} is missing") from None
+    except (SafetensorError, KeyError, IndexError, RuntimeError, ValueError) as error:
         raise ValueError(f"{folder / TENSORS} does not fit {folder / CONFIG}: {error}") from error
+
+
+def _floats(name: str, tensor: Tensor) -> Tensor:
+    if not tensor.is_floating_point():
+        raise ValueError(f"{name!r} has numbers of type {tensor.dtype}")
+    return tensor.float()
 
 
 def _weights(config: dict[str, Any], tensors: dict[str, Tensor]) -> TransformerWeights:
@@ -89,10 +103,14 @@ def _weights(config: dict[str, Any], tensors: dict[str, Tensor]) -> TransformerW
                 vectors[f"{ours}/{part}/gamma"] = tensors[f"{theirs}.{name}.weight"]
                 vectors[f"{ours}/{part}/beta"] = tensors[f"{theirs}.{name}.bias"]
     embeddings, bias = tensors["model.shared.weight"], tensors["final_logits_bias"][0].clone()
-    start = config["decoder_start_token_id"]
+    start, padding = config["decoder_start_token_id"], config["pad_token_id"]
+    if not (0 <= start < len(embeddings) and 0 <= padding < len(bias)) or embeddings.ndim != 2:
+        raise ValueError(f"token {start}, at which a target starts, or {padding}, padding, has no embedding")
     if embeddings[start].any():
-        raise KeyError("the embedding of the start token is not zero")
-    bias[config["pad_token_id"]] = -torch.inf  # padding is no output
+        raise ValueError("the embedding of the start token is not zero")
+    if not bias.isfinite().all():
+        raise ValueError("'final_logits_bias' has a number that is not finite")
+    bias[padding] = -torch.inf  # padding is no output
     matrices["decoder/embeddings"] = Matrix(embeddings)
     vectors["decoder/projection/bias"] = bias
     vectors["decoder/position_encodings"] = sinusoids(PLACES, embeddings.shape[1])

@@ -13,6 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as save_arrays
 
 from uncurse.files import write_whole
+from uncurse.jsonfile import parse_json
 from uncurse.length import MLPLength
 
 LENGTH: Final = "length.safetensors"
@@ -32,7 +33,8 @@ def save_predictor(path: Path, predictor: MLPLength, fingerprint: str) -> None:
     arrays = {
         name: np.asarray(value, dtype=np.float32) for name, value in vars(predictor).items() if name != "levels"
     }
-    facts = {"levels": json.dumps(predictor.levels), "model": fingerprint, "sha256": _checksum(arrays)}
+    facts = {"levels": json.dumps(predictor.levels), "model": fingerprint}
+    facts["sha256"] = _checksum(arrays, facts)
     write_whole(path, _ordered(save_arrays(arrays, metadata=facts)))
 
 
@@ -40,11 +42,16 @@ def load_predictor(path: Path, fingerprint: str) -> MLPLength:
     """Read a length predictor, which must have been fitted to the model at hand."""
     try:
         with safe_open(path, framework="np") as file:
-            facts = file.metadata() or {}
+            facts = dict(file.metadata() or {})
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        if _checksum(arrays) != facts["sha256"]:
+        if any(array.dtype != np.float32 for array in arrays.values()):
+            raise ValueError("it has numbers that are not float32")
+        checksum = facts.pop("sha256")
+        if checksum not in (_checksum(arrays, facts), _checksum(arrays, {})):  # once only the arrays were covered
             raise ValueError("it is damaged")
-        levels = tuple(json.loads(facts["levels"]))
+        if facts.keys() != {"levels", "model"}:
+            raise ValueError(f"it says {', '.join(facts)}, which is not what a predictor says")
+        levels = tuple(parse_json(facts["levels"]))
         predictor = MLPLength(levels, **{name: array.astype(np.float64) for name, array in arrays.items()})
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path} is not a length predictor: {error}") from error
@@ -62,8 +69,10 @@ def _ordered(content: bytes) -> bytes:
     return content[:8] + written.ljust(size) + content[8 + size :]
 
 
-def _checksum(arrays: dict[str, NDArray[np.float32]]) -> str:
+def _checksum(arrays: dict[str, NDArray[np.float32]], facts: dict[str, str]) -> str:
     digest = sha256()
     for name in sorted(arrays):
         digest.update(f"{name} {arrays[name].shape} ".encode() + arrays[name].tobytes())
+    for name in sorted(facts):
+        digest.update(f"{name} {facts[name]} ".encode())
     return digest.hexdigest()

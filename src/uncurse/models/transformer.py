@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from uncurse.models.products import Matrix, Numbers, OutputLayer, Product, product_of
+from uncurse.models.transformer_weights import TransformerWeights
 
 ACTIVATIONS: Final[Mapping[str, Callable[[Tensor], Tensor]]] = {
     "relu": functional.relu,
@@ -19,30 +20,6 @@ ACTIVATIONS: Final[Mapping[str, Callable[[Tensor], Tensor]]] = {
     "swish": functional.silu,
     "gelu": functional.gelu,
 }
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class TransformerWeights:
-    """Weights by name, and what their shapes do not tell.
-
-    Names are those of CTranslate2: `encoder/layer_0/self_attention/linear_0` has queries, keys and values one
-    above the other, `decoder/layer_0/attention/linear_1` keys and values; `decoder/embeddings` serve both sides
-    and the output, whose bias is `decoder/projection/bias`.
-    """
-
-    matrices: Mapping[str, Matrix]
-    vectors: Mapping[str, Tensor]
-    heads: int
-    activation: str
-    end: int  # `</s>`, which also closes every source
-
-    def layers(self, side: str) -> int:
-        """How many layers the encoder or the decoder has."""
-        count = 0
-        while f"{side}/layer_{count}/ffn/linear_0" in self.matrices:
-            count += 1
-        return count
 
 
 @final

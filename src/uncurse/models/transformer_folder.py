@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-import json
 import re
+from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-from uncurse.models.ctranslate2 import marian_weights, read_model, read_vocabulary
+import torch
+
+from uncurse.catalogue import check_noted
+from uncurse.jsonfile import read_json
+from uncurse.models.ctranslate2 import VOCABULARY, marian_weights, read_model, read_vocabulary
 from uncurse.models.devices import device_of
 from uncurse.models.marian import TENSORS, read_marian
 from uncurse.models.opened import OpenModel
 from uncurse.models.predictors import find_predictor
 from uncurse.models.products import Numbers
-from uncurse.models.transformer import Transformer, TransformerWeights
+from uncurse.models.transformer import Transformer
 from uncurse.models.transformer_steps import TransformerStepModel
-from uncurse.text.vocabulary import RankedPieces, SentencePieces, Vocabulary
+from uncurse.models.transformer_weights import TransformerWeights
+from uncurse.text.vocabulary import RankedPieces, Vocabulary, read_pieces
 from uncurse.translator import Pieces
 
-SOURCES = ("source.spm", "sentencepiece.model")  # the source side's subword model
-TARGET = "target.spm"
+SOURCES: Final = ("source.spm", "sentencepiece.model")  # the source side's subword model
+TARGET: Final = "target.spm"
 
 
 def ctranslate2_weights(folder: Path) -> Path | None:
@@ -29,64 +34,67 @@ def ctranslate2_weights(folder: Path) -> Path | None:
 
 
 def load_ctranslate2(folder: Path, device: str, numbers: Numbers, target_lang: str | None) -> OpenModel:
-    """Open a folder of CTranslate2."""
+    """Open a folder of CTranslate2; if it was fetched, its files must be those that were."""
     path = ctranslate2_weights(folder)
     if path is None:
         raise ValueError(f"{folder} has no model.bin")
-    vocabulary = Vocabulary(read_vocabulary(path.parent))
+    source = _source_model((folder, path.parent))
+    digests = check_noted(folder, [path, *_subword_models(source), path.with_name(VOCABULARY)])[:-1]
+    vocabulary = read_vocabulary(path.parent)
     weights = marian_weights(read_model(path), path, vocabulary.end)
-    return _opened(folder, path, weights, vocabulary, device, numbers, target_lang)
+    return _opened(folder, source, weights, vocabulary, digests, device_of(device), numbers, target_lang)
 
 
 def load_marian(folder: Path, device: str, numbers: Numbers, target_lang: str | None) -> OpenModel:
     """Open a folder of Hugging Face with a Marian model."""
-    try:
-        ids = json.loads((folder / "vocab.json").read_bytes())
-        pieces = sorted(ids, key=ids.__getitem__)
-        if [ids[piece] for piece in pieces] != list(range(len(ids))):
-            raise ValueError("the ids are not those from 0 on")
-    except FileNotFoundError:
-        raise ValueError(f"{folder / 'vocab.json'} is missing") from None
-    except (ValueError, TypeError, AttributeError) as error:
-        raise ValueError(f"{folder / 'vocab.json'} is not a vocabulary: {error}") from error
-    return _opened(folder, folder / TENSORS, read_marian(folder), Vocabulary(pieces), device, numbers, target_lang)
+    path = folder / "vocab.json"
+    if not path.exists():
+        raise ValueError(f"{path} is missing")
+    ids = read_json(path)
+    if not isinstance(ids, dict) or any(type(index) is not int for index in ids.values()):
+        raise ValueError(f"{path} is not a vocabulary: it must give every piece a number")
+    if sorted(ids.values()) != list(range(len(ids))):
+        raise ValueError(f"{path} is not a vocabulary: the ids are not those from 0 on")
+    weights, vocabulary = read_marian(folder), Vocabulary(sorted(ids, key=ids.__getitem__))
+    source = _source_model((folder,))
+    digests = check_noted(folder, [folder / TENSORS, *_subword_models(source)])
+    return _opened(folder, source, weights, vocabulary, digests, device_of(device), numbers, target_lang)
+
+
+def _source_model(folders: Sequence[Path]) -> Path:
+    places = [folder / name for folder in folders for name in SOURCES]
+    found = next((place for place in places if place.exists()), None)
+    if found is None:
+        raise ValueError(f"{folders[0]} has no subword model: neither {' nor '.join(SOURCES)}")
+    return found
+
+
+def _subword_models(source: Path) -> list[Path]:
+    """That of the source and, if there is one beside it, that of the target."""
+    return [path for path in (source, source.with_name(TARGET)) if path.exists()]
 
 
 def _opened(
     folder: Path,
-    path: Path,
+    source: Path,
     weights: TransformerWeights,
     vocabulary: Vocabulary,
-    device: str,
+    digests: Sequence[bytes],  # of the files that the model is made of, but for the vocabulary
+    device: torch.device,
     numbers: Numbers,
     target_lang: str | None,
 ) -> OpenModel:
     tag = _tag(folder, vocabulary, target_lang)
-    places = [where / name for where in (folder, path.parent) for name in SOURCES]
-    source_path = next((place for place in places if place.exists()), None)
-    if source_path is None:
-        raise ValueError(f"{folder} has no subword model: neither {' nor '.join(SOURCES)}")
-    try:
-        network = Transformer(weights, numbers, device_of(device))
-    except KeyError as error:
-        raise ValueError(f"{path} is damaged: it lacks {error}") from error
-    embedded = network.vocabulary
-    if embedded != len(vocabulary):
-        raise ValueError(f"{folder}: {len(vocabulary)} pieces and {embedded} embeddings do not fit")
-    source_model, target_path = source_path.read_bytes(), source_path.with_name(TARGET)
-    target: Pieces = RankedPieces(vocabulary)
-    digests = [path.read_bytes(), source_model]
-    if target_path.exists():
-        target = SentencePieces(target_path.read_bytes(), vocabulary)
-        digests.append(target_path.read_bytes())
-    pieces = "\n".join(vocabulary.pieces).encode()
-    language = [] if target_lang is None else [target_lang.encode()]
-    fingerprint = sha256(b"".join(sha256(part).digest() for part in (*digests, pieces, *language))).hexdigest()[
-        :16
-    ]
+    network = Transformer(weights, numbers, device)
+    if network.vocabulary != len(vocabulary):
+        raise ValueError(f"{folder}: {len(vocabulary)} pieces and {network.vocabulary} embeddings do not fit")
+    pieces = sha256("\n".join(vocabulary.pieces).encode()).digest()
+    language = [] if target_lang is None else [sha256(target_lang.encode()).digest()]
+    fingerprint = sha256(b"".join((*digests, pieces, *language))).hexdigest()[:16]
     model = TransformerStepModel(network, f"transformer-{fingerprint}-{numbers.value}", tag)
-    source = SentencePieces(source_model, vocabulary)
-    return OpenModel(model, source, target, fingerprint, find_predictor(folder, fingerprint))
+    sides: list[Pieces] = [read_pieces(path, vocabulary) for path in _subword_models(source)]
+    target = sides[1] if len(sides) == 2 else RankedPieces(vocabulary)
+    return OpenModel(model, sides[0], target, fingerprint, find_predictor(folder, fingerprint))
 
 
 def _tag(folder: Path, vocabulary: Vocabulary, target_lang: str | None) -> int | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, final
 
 from uncurse.decoding import check_count
-from uncurse.length import parse_limit
+from uncurse.length import FixedRatio, parse_limit
 from uncurse.rescoring import SCORES
 from uncurse.settings import read_settings
 from uncurse.stopping import RULES
@@ -26,6 +26,10 @@ class SetPlan:
     source: str
     references: tuple[str, ...]
     lines: int | None = None  # a sample of so many, evenly spread
+
+    def __post_init__(self) -> None:
+        if self.lines is not None:
+            check_count("lines", self.lines)
 
 
 @final
@@ -85,6 +89,8 @@ class Plan:
             RULES[name]
         for limit in self.all_limits:
             parse_limit(limit)
+        if self.ratio is not None:
+            FixedRatio(self.ratio)
         if self.exact < 0:
             raise ValueError(f"exact = {self.exact} is not allowed: it must be 0 or more")
         for name in ("threads", "exact_budget", "baseline_width"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -13,12 +13,14 @@ from uncurse.decoding import Sentence
 from uncurse.exact import exact_search
 from uncurse.files import write_whole
 from uncurse.forced import Forced, force_decode
+from uncurse.jsonfile import SEAL, read_json, sealed_json, unsealed
 from uncurse.rescoring import SCORES, needs
 from uncurse.study.material import Material
 from uncurse.study.plan import Plan
 from uncurse.study.store import SHARD
 from uncurse.translator import Encoding
 
+REMEDY: Final = "remove it and run the study again"
 EXACT_SCORES: Final = ("log-prob", "length-norm", "bp-norm")  # adaptive rewards belong to a search
 
 
@@ -30,10 +32,13 @@ class ReferenceQuestion:
     sources: tuple[tuple[int, ...], ...]
     targets: tuple[tuple[tuple[int, ...], ...], ...]  # [references][lines]
 
-    def __call__(self, model: Encoding[Any]) -> list[list[tuple[float, float | None]]]:
-        """The answers, [lines][references]."""
+    def __call__(self, model: Encoding[Any]) -> list[list[tuple[float | None, float | None]]]:
+        """The answers, [lines][references]; nothing stands for -inf."""
         columns = [force_decode(model, self.sources, targets) for targets in self.targets]
-        return [[(each.log_prob, each.coverage) for each in row] for row in zip(*columns, strict=True)]
+        return [
+            [(each.log_prob if math.isfinite(each.log_prob) else None, each.coverage) for each in row]
+            for row in zip(*columns, strict=True)
+        ]
 
 
 @final
@@ -86,7 +91,7 @@ class Probes:
     def keep(self, path: Path, answer: object) -> None:
         """Write an answer."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, json.dumps(answer).encode())
+        write_whole(path, sealed_json({"answers": answer}))
 
     def ask(self, model: Encoding[Any], materials: Sequence[Material]) -> Iterator[str]:
         """Ask what has not been answered, and say what was written."""
@@ -102,22 +107,31 @@ class Probes:
         """The references of each line as the model sees them."""
         found: list[list[Forced]] = []
         for shard in range(0, len(material.lines), SHARD):
-            for row in _read(self._references(material, shard)):
+            path = self._references(material, shard)
+            rows = _read(path)
+            wanted = len(material.lines[shard : shard + SHARD]), len(material.targets)
+            if not _is_table(rows, wanted) or not all(_is_pair(each) for row in rows for each in row):
+                raise ValueError(f"{path} does not have an answer for each reference; {REMEDY}")
+            for row in rows:
                 found.append([])
                 for number, (log_prob, coverage) in enumerate(row):
                     tokens = material.targets[number][len(found) - 1]
-                    found[-1].append(Forced((*tokens, -1), (), log_prob, coverage))
+                    known = -math.inf if log_prob is None else log_prob
+                    found[-1].append(Forced((*tokens, -1), (), known, coverage))
         return found
 
     def optima(self, material: Material) -> dict[int, Mapping[str, tuple[float, float]]]:
         """The best score of all sequences and by how much it could still be beaten, for some short sentences."""
-        return {
-            index: {
-                name: (float(best), float(gap))
-                for name, (best, gap) in _read(self._exact(material, index)).items()
-            }
-            for index in self._short(material)
-        }
+        found: dict[int, Mapping[str, tuple[float, float]]] = {}
+        for index in self._short(material):
+            path = self._exact(material, index)
+            scores = _read(path)
+            if not isinstance(scores, dict) or not scores.keys() <= set(EXACT_SCORES):
+                raise ValueError(f"{path} does not have the scores of a sentence; {REMEDY}")
+            if not all(_is_pair(pair) and None not in pair for pair in scores.values()):
+                raise ValueError(f"{path} has a score that is none; {REMEDY}")
+            found[index] = {name: (float(best), float(gap)) for name, (best, gap) in scores.items()}
+        return found
 
     def _short(self, material: Material) -> list[int]:
         """The shortest sentences, of which there are the fewest possible translations."""
@@ -143,7 +157,22 @@ def _short_hash(key: object) -> str:
 
 
 def _read(path: Path) -> Any:  # noqa: ANN401  (JSON)
+    """The answers of a file; once they were written without a seal around them."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is damaged; remove it and run the study again") from error
+        content = read_json(path)
+        return unsealed(content)["answers"] if isinstance(content, dict) and SEAL in content else content
+    except (ValueError, KeyError) as error:
+        raise ValueError(f"{path} is damaged; {REMEDY}: {error}") from error
+
+
+def _is_table(rows: object, shape: tuple[int, int]) -> bool:
+    return (
+        isinstance(rows, list)
+        and len(rows) == shape[0]
+        and all(isinstance(row, list) and len(row) == shape[1] for row in rows)
+    )
+
+
+def _is_pair(pair: object) -> bool:
+    """Whether something is two numbers, of which any can be nothing."""
+    return isinstance(pair, list) and len(pair) == 2 and all(isinstance(each, float | int | None) for each in pair)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Final, TypeVar, final
 
 from uncurse.decoding import Sentence, Slots, beam_signature
 from uncurse.files import write_whole
+from uncurse.jsonfile import read_json, sealed_json, unsealed
 from uncurse.model import State, StepModel
 from uncurse.search import record
 from uncurse.trace import Trace
@@ -43,16 +43,15 @@ class Recording:
     @cached_property
     def key(self) -> str:
         """The name of its folder."""
-        beams = (
-            (
-                each.source,
-                beam_signature(
-                    VERSION, self.model, self.width, self.slots, each.limit, each.min_length, each.prefix
-                ),
-            )
-            for each in self.sentences
-        )
+        beams = ((each.source, self.signature(index)) for index, each in enumerate(self.sentences))
         return f"{self.width}-{sha256(f'{SHARD} {ROWS} {self.threads} {tuple(beams)}'.encode()).hexdigest()[:20]}"
+
+    def signature(self, index: int) -> str:
+        """What decides the beam of a sentence."""
+        each = self.sentences[index]
+        return beam_signature(
+            VERSION, self.model, self.width, self.slots, each.limit, each.min_length, each.prefix
+        )
 
     @cached_property
     def shards(self) -> tuple[tuple[int, ...], ...]:
@@ -108,7 +107,7 @@ class Store:
         traces, seconds = found
         path = self._path(recording, shard, "npz")
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path.with_suffix(".json"), json.dumps({"seconds": seconds}).encode())
+        write_whole(path.with_suffix(".json"), sealed_json({"seconds": seconds}))
         save_traces(path, traces)  # last: with it the shard counts as done
 
     def record(self, model: StepModel[S], recording: Recording) -> Iterator[int]:
@@ -122,19 +121,31 @@ class Store:
         traces: dict[int, Trace] = {}
         for shard, indices in enumerate(recording.shards):
             path = self._path(recording, shard, "npz")
-            found = load_traces(path)
-            expected = [recording.sentences[index] for index in indices]
-            if [(trace.source_length, trace.limit) for trace in found] != [
-                (len(sentence.source), sentence.limit) for sentence in expected
+            try:
+                found = load_traces(path)
+            except ValueError as error:
+                raise ValueError(f"{error}; remove it and run the study again") from error
+            if [(trace.source_length, trace.signature) for trace in found] != [
+                (len(recording.sentences[index].source), recording.signature(index)) for index in indices
             ]:
-                raise ValueError(f"{path} holds the traces of other sentences; remove it")
+                raise ValueError(f"{path} holds the traces of another search; remove it and run the study again")
             traces.update(zip(indices, found, strict=True))
         return [traces[index] for index in range(len(recording.sentences))]
 
     def seconds(self, recording: Recording) -> float:
         """How long the search took."""
         paths = (self._path(recording, shard, "json") for shard in range(len(recording.shards)))
-        return sum(float(json.loads(path.read_text(encoding="utf-8"))["seconds"]) for path in paths)
+        return sum(_seconds(path) for path in paths)
 
     def _path(self, recording: Recording, shard: int, suffix: str) -> Path:
         return self._folder / recording.key / f"{shard:04d}.{suffix}"
+
+
+def _seconds(path: Path) -> float:
+    try:
+        said = unsealed(read_json(path))
+        if said.keys() != {"seconds"} or type(said["seconds"]) is not float:
+            raise ValueError("it does not say how long the search took")
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}; remove it with its traces and run the study again") from error
+    return float(said["seconds"])

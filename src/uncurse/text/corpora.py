@@ -9,9 +9,12 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
+from uncurse.jsonfile import parse_json
+
 if TYPE_CHECKING:
     import pyarrow
 
+LONGEST_LINE: Final = 1 << 20  # bytes; a line without an end would fill the memory
 FIELD: Final = "text"  # of a JSON line or a Parquet row: the sentence
 
 
@@ -59,7 +62,9 @@ def write_corpus(form: Form, contents: Iterable[bytes], file: BinaryIO) -> None:
 
 
 def _decoded(file: BinaryIO, name: str) -> Iterator[str]:
-    for number, raw in enumerate(file, start=1):
+    for number, raw in enumerate(iter(lambda: file.readline(LONGEST_LINE + 1), b""), start=1):
+        if len(raw) > LONGEST_LINE:
+            raise ValueError(f"{name}, line {number} has more than {LONGEST_LINE} bytes")
         try:
             yield raw.decode("utf-8").rstrip("\r\n")
         except UnicodeDecodeError:
@@ -69,8 +74,8 @@ def _decoded(file: BinaryIO, name: str) -> Iterator[str]:
 def _fields(lines: Iterator[str], path: Path) -> Iterator[str]:
     for number, line in enumerate(lines, start=1):
         try:
-            found = json.loads(line)
-        except (ValueError, RecursionError):
+            found = parse_json(line)
+        except ValueError:
             raise ValueError(f"{path}, line {number}: not JSON") from None
         text = found.get(FIELD) if isinstance(found, dict) else None
         yield _sentence(text, f"{path}, line {number}")

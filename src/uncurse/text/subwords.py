@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Final, final
 
 import sentencepiece
@@ -23,7 +24,7 @@ class Subwords:
 
     def __init__(self, model: bytes) -> None:
         self._model = model
-        self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        self._processor = processor_of(model)
         if (self._processor.bos_id(), self._processor.eos_id()) != (BEGIN, END):
             raise ValueError(f"a subword model must number <s> {BEGIN} and </s> {END}")
 
@@ -62,8 +63,29 @@ class Subwords:
 
     def decode(self, pieces: Sequence[int]) -> str:
         """The line that pieces spell; a `</s>` at the end is left out."""
-        text: str = self._processor.decode([piece for piece in pieces if piece != END])
+        try:
+            text: str = self._processor.decode([piece for piece in pieces if piece != END])
+        except IndexError:
+            raise ValueError(f"a piece is none of the {len(self)} that are known") from None
         return text
+
+
+def processor_of(model: bytes) -> sentencepiece.SentencePieceProcessor:
+    """SentencePiece with a model as a file holds it."""
+    if not model:
+        raise ValueError("it is not a subword model: it is empty")
+    try:
+        return sentencepiece.SentencePieceProcessor(model_proto=model)
+    except RuntimeError as error:
+        raise ValueError(f"it is not a subword model: {_reason(error)}") from None
+
+
+def read_subwords(path: Path) -> Subwords:
+    """The subword model of a file."""
+    try:
+        return Subwords(path.read_bytes())
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
 
 
 def _reason(error: RuntimeError) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final, final
 
-import sentencepiece
+from uncurse.text.subwords import processor_of
 
 END_PIECE: Final = "</s>"
 UNKNOWN_PIECE: Final = "<unk>"
@@ -20,6 +21,8 @@ class Vocabulary:
     def __init__(self, pieces: Sequence[str]) -> None:
         self.pieces = tuple(pieces)
         self._ids = {piece: index for index, piece in enumerate(self.pieces)}
+        if len(self._ids) < len(self.pieces):
+            raise ValueError("the vocabulary has a piece twice")
         for needed in (END_PIECE, UNKNOWN_PIECE):
             if needed not in self._ids:
                 raise ValueError(f"the vocabulary has no {needed}")
@@ -35,7 +38,10 @@ class Vocabulary:
 
     def text(self, ids: Sequence[int]) -> str:
         """The line that pieces spell; a `</s>` at the end is left out."""
-        spelt = "".join(self.pieces[index] for index in ids if index != self.end)
+        try:
+            spelt = "".join(self.pieces[index] for index in ids if index != self.end)
+        except IndexError:
+            raise ValueError(f"a piece is none of the {len(self)} that are known") from None
         return spelt.replace(SPACE, " ").strip()
 
 
@@ -44,7 +50,7 @@ class SentencePieces:
     """Lines cut by a SentencePiece model into pieces of a vocabulary."""
 
     def __init__(self, model: bytes, vocabulary: Vocabulary) -> None:
-        self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        self._processor = processor_of(model)
         self._vocabulary = vocabulary
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
@@ -56,6 +62,14 @@ class SentencePieces:
     def decode(self, pieces: Sequence[int]) -> str:
         """The line that pieces spell."""
         return self._vocabulary.text(pieces)
+
+
+def read_pieces(path: Path, vocabulary: Vocabulary) -> SentencePieces:
+    """The SentencePiece model of a file."""
+    try:
+        return SentencePieces(path.read_bytes(), vocabulary)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
 
 
 @final

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from pathlib import Path
 from typing import final
 
@@ -22,16 +23,31 @@ LOG_COLUMNS = (
 )
 
 
+def read_log(path: Path) -> list[dict[str, str]]:
+    """The history of a run."""
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file, strict=True)
+            rows = list(reader)
+        if tuple(reader.fieldnames or ()) != LOG_COLUMNS:
+            raise ValueError("its columns are others")
+        for row in rows:
+            if None in row or not all(math.isfinite(float(each)) for each in row.values()):
+                raise ValueError(f"{row} is no line of it")
+            int(row["step"])
+    except (ValueError, TypeError, csv.Error) as error:
+        raise ValueError(f"{path} is damaged; remove it, and the run goes on: {error}") from error
+    return rows
+
+
 @final
 class Log:
     """A line for each evaluation; a resumed run forgets what it will repeat."""
 
     def __init__(self, folder: Path, step: int) -> None:
         self._path = folder / "log.csv"
-        self._rows: list[dict[str, str]] = []
-        if self._path.exists():
-            with self._path.open(newline="", encoding="utf-8") as file:
-                self._rows = [row for row in csv.DictReader(file) if int(row["step"]) <= step]
+        history = read_log(self._path) if self._path.exists() else []
+        self._rows = [row for row in history if int(row["step"]) <= step]
         self._events = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
 
     def write(self, *values: float) -> None:

@@ -60,6 +60,7 @@ class Trainer:
         self._text = train.fingerprint + dev.fingerprint
         self._agree()
         self._source, self._target = self._subwords(train)
+        self._text = _digest(train, dev, self._source, self._target)
         self._train = Pairs(train, self._source, self._target, self._plan.max_length)
         self._dev = Pairs(dev, self._source, self._target, self._plan.max_length)
         place = processes.device
@@ -118,7 +119,11 @@ class Trainer:
 
     def export(self) -> Path:
         """The best weights so far as a model folder, with a length predictor fitted to them."""
-        self._network.load_weights(load_checkpoint(self._folder.path / BEST).tensors)
+        path = self._folder.path / BEST
+        try:
+            self._network.load_weights(load_checkpoint(path).tensors)
+        except ValueError as error:
+            raise ValueError(f"{path} cannot be used: {error}") from error
         folder = self._folder.model
         save_model(folder, self._network, self._source, self._target, self._train.ratio, torch.float16)
         loaded = load_folder(folder)
@@ -246,11 +251,17 @@ class Trainer:
 
     def _resume(self) -> None:
         checkpoint = self._folder.begin(self._checkpoint())
-        self._network.load_weights(checkpoint.tensors)
-        restore_adam(self._optimizer, self._names, checkpoint.tensors)
-        self._step, self._tokens = checkpoint.facts["step"], checkpoint.facts["tokens"]
-        self._recent = checkpoint.facts.get("loss")
-        self._best = math.inf if checkpoint.facts["best"] is None else checkpoint.facts["best"]
+        facts = checkpoint.facts
+        try:
+            self._network.load_weights(checkpoint.tensors)
+            restore_adam(self._optimizer, self._names, checkpoint.tensors)
+            self._step, self._tokens, best = (facts[name] for name in ("step", "tokens", "best"))
+            if not 0 <= self._step <= self.total_steps:
+                raise ValueError(f"step {self._step} is not in this run")
+            self._recent = facts.get("loss")
+            self._best = math.inf if best is None else float(best)
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise ValueError(f"{self._folder.path / LAST} is not a checkpoint of this run: {error}") from error
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
@@ -263,6 +274,18 @@ class Trainer:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def _digest(train: ParallelText, dev: ParallelText, *subwords: Subwords) -> str:
+    """Identify what is learnt from: the same recipe in the same folder must go on with the same text."""
+    digest = sha256()
+    for text in (train, dev):
+        for source, targets in zip(text.sources, text.targets, strict=True):
+            digest.update("\n".join((source, *targets, "")).encode())
+        digest.update(b"\n\n")
+    for model in subwords:
+        digest.update(sha256(model.model).digest())
+    return digest.hexdigest()
 
 
 def _fitted(batches: list[list[int]], count: int) -> list[list[int]]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import final
+from typing import Final, final
 
+from uncurse.decoding import check_count
+from uncurse.registry import Parameter
 from uncurse.settings import read_settings
 
 
@@ -36,6 +39,10 @@ class SubwordPlan:
     target: int
     lowercase: bool = False
 
+    def __post_init__(self) -> None:
+        for name in ("source", "target"):
+            check_count(name, getattr(self, name))
+
 
 @final
 @dataclass(frozen=True)
@@ -47,6 +54,10 @@ class NetworkPlan:
     dropout: float = 0.0
     input_feed: bool = True
     tied: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("embedding", "hidden"):
+            check_count(name, getattr(self, name))
 
 
 @final
@@ -73,6 +84,19 @@ class TrainingPlan:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} = {value} is not allowed: it must be at least 1")
+        for name, allowed in _RANGES.items():
+            allowed.check(name, getattr(self, name))
+
+
+_RANGES: Final = {
+    "learning_rate": Parameter("the highest rate", 0.0, math.inf, low_open=True),
+    "warmup": Parameter("steps", 0, math.inf, low_open=False),
+    "weight_decay": Parameter("of AdamW", 0.0, math.inf, low_open=False),
+    "clip": Parameter("a norm", 0.0, math.inf, low_open=True),
+    "label_smoothing": Parameter("a share", 0.0, 0.999, low_open=False),
+    "seed": Parameter("any", 0, 2**32 - 1, low_open=False),
+    "checkpoint_minutes": Parameter("a time", 0.0, math.inf, low_open=False),
+}
 
 
 @final

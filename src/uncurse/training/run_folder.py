@@ -43,7 +43,10 @@ class RunFolder:
                 self.path.mkdir(parents=True, exist_ok=True)
                 write_whole(path, trained.model)
             content = path.read_bytes()
-        return Subwords(self._processes.from_first(content))
+        try:
+            return Subwords(self._processes.from_first(content))
+        except ValueError as error:
+            raise ValueError(f"{self.path / name}: {error}") from error
 
     def save(self, name: str, checkpoint: Checkpoint) -> None:
         """Write a checkpoint."""
