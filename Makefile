@@ -6,8 +6,11 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/ready
 
 SOURCE ?= newstest2020.zh
+# How often make soak kills a training run, and repeats the other tests that kill
+KILLS  ?= 100
+ROUNDS ?= 10
 
-.PHONY: setup demo test check fuzz bench bench-peers clean
+.PHONY: setup demo test fuzz soak check bench bench-peers clean
 
 setup: $(READY)
 
@@ -23,6 +26,11 @@ demo: $(READY)
 test: $(READY)
 	-@$(BIN)/uncurse models get opus-mt-zh-en  # without it the tests beside other toolkits are skipped
 	$(BIN)/pytest --numprocesses 2
+
+# Kills at random moments, again and again; UNCURSE_SEED repeats the moments of a run
+soak: $(READY)
+	UNCURSE_KILLS=$(KILLS) $(BIN)/pytest -s tests/system/test_kills.py
+	UNCURSE_ROUNDS=$(ROUNDS) $(BIN)/pytest -ra tests/system/test_cluster.py tests/system/test_study.py -k killed
 
 check: $(READY)
 	$(BIN)/ruff check .

@@ -78,7 +78,7 @@ def main() -> None:
             for index, (_, chosen) in enumerate(trainer._batches()):
                 batch = trainer._train.batch(chosen)
                 start = time.perf_counter()
-                trainer._learn(batch)
+                trainer._learn(chosen)
                 middle = time.perf_counter()
                 plain_step(plain, optimizer, batch)
                 end = time.perf_counter()

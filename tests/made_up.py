@@ -46,3 +46,12 @@ def write_task(folder: Path, lines: int, epochs: int) -> Path:
     recipe = folder / "recipe.toml"
     recipe.write_text(RECIPE % epochs, encoding="utf-8")
     return recipe
+
+
+def write_restless_task(folder: Path, lines: int = 200, dropout: float = 0.3) -> Path:
+    """A corpus for a second of training with a checkpoint after every batch; return the recipe."""
+    recipe = write_task(folder, lines, epochs=2)
+    text = recipe.read_text(encoding="utf-8").replace("dropout = 0.0", f"dropout = {dropout}")
+    text = text.replace("checkpoint_minutes = 1", "checkpoint_minutes = 0\nlabel_smoothing = 0.1")
+    recipe.write_text(text, encoding="utf-8")
+    return recipe

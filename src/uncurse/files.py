@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -18,6 +20,25 @@ def write_whole(path: Path, content: bytes | memoryview) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Have a folder to oneself; it is free again when this process ends, however it ends."""
+    import fcntl  # not on every system, and not everyone who writes a file holds a folder
+
+    with (folder / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(f"another process is at work in {folder}: wait for it, or end it") from None
+        yield
+
+
+def sweep(folder: Path) -> None:
+    """Remove what writers that were killed have left half-written; only for who has the folder to himself."""
+    for left in folder.glob(".*.part"):
+        left.unlink(missing_ok=True)
 
 
 def read_at_most(path: Path, most: int) -> bytes:

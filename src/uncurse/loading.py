@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 from uncurse.catalogue import BOXED, CATALOGUE, find, folder_of
 from uncurse.models.opened import OpenModel
 from uncurse.registry import nearest
 from uncurse.translator import Translator
+
+TRAINED: Final = "model"  # the folder that `uncurse train` leaves in that of its run
 
 
 def load(
@@ -42,9 +45,9 @@ def open_model(
 
         if dtype not in list(Numbers):
             raise ValueError(f"dtype {dtype!r} is not known: it is one of {', '.join(Numbers)}")
-        _refuse("a model of two languages", "float32", source_lang, target_lang)
+        _refuse("a Marian model", "float32", source_lang, None)
         opened = load_ctranslate2 if ctranslate2_weights(folder) else load_marian
-        return opened(folder, device, Numbers(dtype))
+        return opened(folder, device, Numbers(dtype), target_lang)
     if folder is not None and not (folder / "config.json").exists():
         raise ValueError(f"{folder} is not a folder with a model")
     from uncurse.models.huggingface_folder import load_huggingface
@@ -58,6 +61,10 @@ def folder_for(model: Path | str | None) -> Path | None:
     if model is None or model == BOXED.name:
         return BOXED
     folder, name = Path(model), str(model)
+    if (folder / TRAINED / "model.json").exists():  # a training run: what its best checkpoint became
+        return folder / TRAINED
+    if (folder / "best.safetensors").exists():
+        raise ValueError(f"{folder} is a training run that has not ended: uncurse train goes on with it")
     if folder.is_dir():
         return folder
     if find(name) is not None:
@@ -83,5 +90,6 @@ def _is_transformer(folder: Path) -> bool:
 def _refuse(what: str, dtype: str, source_lang: str | None, target_lang: str | None) -> None:
     if dtype != "float32":
         raise ValueError(f"dtype {dtype!r} is not allowed: {what} runs in float32")
-    if source_lang or target_lang:
-        raise ValueError(f"{what} needs no --source-lang and --target-lang")
+    for option, given in (("--source-lang", source_lang), ("--target-lang", target_lang)):
+        if given:
+            raise ValueError(f"{what} needs no {option}")

@@ -1,20 +1,27 @@
-"""What is written for each line that was translated, and files of it that can be gone on with."""
+"""What is written for each line that was translated."""
 
 from __future__ import annotations
 
 import json
 import math
-import os
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from hashlib import sha256
-from pathlib import Path
-from typing import Any, final
+from enum import Enum
+from typing import Any
 
-from uncurse.files import write_whole
-from uncurse.jsonfile import SEAL, read_json, sealed_json, unsealed
-from uncurse.settings import built
 from uncurse.translator import Translation
+
+
+class Style(Enum):
+    """How a translation is written."""
+
+    TEXT = "the best"
+    N_BEST = "all, with number and score"
+    JSON = "everything"
+
+    def line(self, translation: Translation, number: int) -> str:
+        """The line, or lines, for the line of this number, from 0."""
+        if self is Style.JSON:
+            return json_line(translation)
+        return text_line(translation) if self is Style.TEXT else n_best_lines(translation, number)
 
 
 def record_of(translation: Translation) -> dict[str, Any]:
@@ -72,93 +79,3 @@ def n_best_lines(translation: Translation, number: int) -> str:
 def _one_line(text: str) -> str:
     """A vocabulary can have pieces with line breaks; a translation must not look like two."""
     return text.replace("\r", " ").replace("\n", " ")
-
-
-@final
-@dataclass(frozen=True)
-class _Note:
-    """How far an output has come."""
-
-    bytes: int
-    lines: int
-    output: str  # SHA-256 of the bytes
-    input: str  # SHA-256 of the lines they were made from
-    means: str
-
-    def __post_init__(self) -> None:
-        if self.bytes < 0 or self.lines < 0:
-            raise ValueError(f"{self.bytes} bytes and {self.lines} lines are impossible")
-
-
-@final
-class OutputFile:
-    """A file that grows by windows of lines under a temporary name and is renamed when it is whole.
-
-    Beside it a note says how far it has come, from which input and by which means, so that a run that was broken
-    off can go on: from the last whole window, to the same bytes.
-    """
-
-    def __init__(self, path: Path, means: str, resume: bool) -> None:
-        self._path = path
-        self._part = path.with_name(path.name + ".part")
-        self._note = path.with_name(path.name + ".note")
-        self._means = means
-        self._input, self._output = sha256(), sha256()
-        self.lines_done = 0
-        nothing = self._output.hexdigest()
-        self._known = _Note(0, 0, nothing, nothing, means)
-        if resume and self._note.exists() and self._part.exists():
-            self._known = _read_note(self._note)
-            if self._known.means != means:
-                raise ValueError(f"{self._part} was made in another way: {self._known.means} and not {means}")
-
-    def skip_done(self, lines: Iterator[str]) -> None:
-        """Pass over the lines that are done; input and output must be what they were."""
-        for _ in range(self._known.lines):
-            self._count(next(lines, None))
-        if self._input.hexdigest() != self._known.input:
-            raise ValueError(f"the input is not the one that {self._part} was made from")
-        with self._part.open("ab+") as file:
-            file.seek(0)
-            left = self._known.bytes
-            while piece := file.read(min(left, 1 << 20)):
-                self._output.update(piece)
-                left -= len(piece)
-            if left or self._output.hexdigest() != self._known.output:
-                raise ValueError(f"{self._part} is not what was written: remove it and begin again")
-            file.truncate(self._known.bytes)
-
-    def add(self, sources: Sequence[str], texts: Sequence[str]) -> None:
-        """Add a window of lines."""
-        content = "".join(f"{text}\n" for text in texts).encode()
-        with self._part.open("ab") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-            size = file.tell()
-        self._output.update(content)
-        for line in sources:
-            self._count(line)
-        note = _Note(size, self.lines_done, self._output.hexdigest(), self._input.hexdigest(), self._means)
-        write_whole(self._note, sealed_json(asdict(note)))
-
-    def finish(self) -> None:
-        """All lines are there."""
-        self._part.replace(self._path)
-        self._note.unlink(missing_ok=True)
-
-    def _count(self, line: str | None) -> None:
-        if line is None:
-            raise ValueError(f"the input is shorter than the one that {self._part} was made from")
-        self._input.update(line.encode() + b"\n")
-        self.lines_done += 1
-
-
-def _read_note(path: Path) -> _Note:
-    try:
-        said = read_json(path)
-        if SEAL not in said:
-            raise ValueError("it has no checksum")
-        return built(_Note, unsealed(said), "")
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{path} does not say how far its file has come: {error}") from error

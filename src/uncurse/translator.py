@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from typing import Final, Protocol, TypeVar, final
 
 import numpy as np
@@ -24,9 +23,9 @@ from uncurse.model import State, StepModel
 from uncurse.rescoring import needs
 from uncurse.result import Optimality, Result
 from uncurse.search import Search
+from uncurse.shards import Shard, shards_of
 from uncurse.version import VERSION
 
-WINDOW: Final = 1000  # lines that are sorted by length together; so many are held in memory, not the corpus
 DEFAULT_LEVEL: Final = 0.8  # the default limit is this quantile of the length, where a predictor knows it
 LONGEST: Final = 1000  # source pieces
 
@@ -124,17 +123,10 @@ class Translator:
         task = Task(Decoding.of(beam, score, stop, n_best, slots), ratio=ratio)
         return list(self.stream(lines, task))
 
-    def stream(self, lines: Iterable[str], task: Task, window: int = WINDOW) -> Iterator[Translation]:
-        """Translate lines as they come; results are in the order of the lines, each as soon as it can be given.
-
-        Lines are read a window at a time, and what shares a batch is decided within a window: the same lines
-        are translated in the same batches wherever a run begins, if it begins with a window.
-        """
-        prefix = self._prefix(task)
-        waiting, first = iter(lines), 1
-        while read := list(islice(waiting, window)):
-            yield from self._window(read, first, prefix, task)
-            first += len(read)
+    def stream(self, lines: Iterable[str], task: Task) -> Iterator[Translation]:
+        """Translate lines as they come, a shard at a time."""
+        for shard in shards_of(lines):
+            yield from self.shard(shard, task)
 
     def sentence(self, line: str, task: Task) -> Sentence:
         """What a search is told of a line."""
@@ -166,12 +158,17 @@ class Translator:
     def _prefix(self, task: Task) -> tuple[int, ...]:
         return tuple(self._target.encode([task.target_prefix])[0]) if task.target_prefix else ()
 
-    def _window(self, lines: list[str], first: int, prefix: tuple[int, ...], task: Task) -> Iterator[Translation]:
+    def shard(self, shard: Shard, task: Task) -> Iterator[Translation]:
+        """Translate the lines of a shard; results are in their order, each as soon as it can be given.
+
+        What shares a batch is decided within the shard: it is translated in the same way wherever a run begins.
+        """
+        lines, prefix = shard.lines, self._prefix(task)
         sources = [tuple(pieces) for pieces in self._source.encode(lines)]
         most = min(LONGEST, self.model.longest_source or LONGEST)
         for index, pieces in enumerate(sources):
             if len(pieces) > most and not task.truncate_long_lines:
-                raise ValueError(f"line {first + index} has {len(pieces)} pieces; the most is {most}")
+                raise ValueError(f"line {shard.first + index} has {len(pieces)} pieces; the most is {most}")
         sources = [pieces[:most] for pieces in sources]
         ready = {
             index: Translation(lines[index], ("",), None, None)

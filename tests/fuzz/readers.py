@@ -11,7 +11,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,6 +20,7 @@ from typing import Any, final
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # children are forked
 
 import numpy as np
+import pyarrow.parquet
 import torch
 from fuzz.mutations import (
     Damage,
@@ -40,7 +41,6 @@ from tiny import PIECES, subword_model, tiny_weights, write_ctranslate2
 
 import uncurse.catalogue as catalogue
 from uncurse import Sentence, Trace, load_traces, record, save_traces
-from uncurse.cli.translate import _decoded
 from uncurse.decoding import Slots
 from uncurse.jsonfile import SEAL, sealed_json
 from uncurse.length import MLPLength
@@ -49,15 +49,17 @@ from uncurse.models.directory import DESCRIPTION, FILES, save_model
 from uncurse.models.lstm import AttentionalLSTM, LSTMShape
 from uncurse.models.marian import save_marian
 from uncurse.models.predictors import LENGTH, load_predictor, save_predictor
-from uncurse.records import OutputFile
+from uncurse.parts import Parts
+from uncurse.shards import Shard
 from uncurse.study.material import Material
 from uncurse.study.plan import Plan, SetPlan, read_plan
 from uncurse.study.probes import Probes
 from uncurse.study.store import Recording, Store
+from uncurse.text.corpora import sentences_of
 from uncurse.text.subwords import Subwords, read_subwords
 from uncurse.tracefile import UNSIGNED
 from uncurse.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from uncurse.training.loop import read_log
+from uncurse.training.log import read_log
 from uncurse.training.recipe import read_recipe
 
 Files = dict[str, bytes]
@@ -438,11 +440,19 @@ def _training(folder: Path) -> Iterator[Reader]:
 def _plain(folder: Path) -> Iterator[Reader]:
     text = "外面下雨了。\n\nba ce\r\nlast".encode()
 
-    def lines(place: Path) -> str:
-        with (place / "text").open("rb") as file:
-            return _digest(list(_decoded(file, "text")))
+    def lines(name: str, place: Path) -> str:
+        return _digest(list(sentences_of([place / name])))
 
-    yield Reader("text", {"text": text}, {"text": (bytes_changed, _one_huge_line)}, lines)
+    yield Reader("text", {"text": text}, {"text": (bytes_changed, _one_huge_line)}, partial(lines, "text"))
+    records = "".join(json.dumps({"id": number, "text": f"line {number}"}) + "\n" for number in range(5)).encode()
+    yield Reader(
+        "JSON lines", {"a.jsonl": records}, {"a.jsonl": (bytes_changed, _one_huge_line)}, partial(lines, "a.jsonl")
+    )
+    table = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.table({"text": [f"line {number}" for number in range(50)]}), table)
+    yield Reader(
+        "Parquet", {"a.parquet": table.getvalue()}, {"a.parquet": (bytes_changed,)}, partial(lines, "a.parquet")
+    )
 
     def pieces(place: Path) -> str:
         subwords = read_subwords(place / "model.spm")
@@ -452,23 +462,27 @@ def _plain(folder: Path) -> Iterator[Reader]:
     yield Reader(
         "subword model", {"model.spm": _subwords("source").model}, {"model.spm": (protobuf_changed,)}, pieces
     )
-    output = OutputFile(folder / "out", "as always", resume=False)
-    source = [f"line {index}" for index in range(9)]
-    output.skip_done(iter(source))
-    for start in (0, 3):
-        output.add(source[start : start + 3], [f"<{each}>" for each in source[start : start + 3]])
+    parts = Parts(folder / "out", "as always", resume=False)
+    shards = [
+        Shard(number, 1 + 3 * number, tuple(f"line {number} {each}" for each in range(3))) for number in range(3)
+    ]
+    contents = [f"<{shard.lines}>\n".encode() for shard in shards]
+    for number in (0, 1):
+        parts.add(shards[number], contents[number])
 
     def gone_on(place: Path) -> str:
-        resumed, left = OutputFile(place / "out", "as always", resume=True), iter(source)
-        resumed.skip_done(left)
-        rest = list(left)
-        resumed.add(rest, [f"<{each}>" for each in rest])
-        resumed.finish()
+        resumed = Parts(place / "out", "as always", resume=True)
+        for shard, content in zip(shards, contents, strict=True):
+            if not resumed.has(shard):
+                resumed.add(shard, content)
+        resumed.finish(3, lambda contents, file: file.writelines(contents))
         return _digest((place / "out").read_bytes())
 
+    notes = (json_changed, sealed_changed, bytes_changed)
     damage: dict[str, tuple[Damage, ...]] = {
-        "out.part": (bytes_changed,),
-        "out.note": (json_changed, sealed_changed, bytes_changed),
+        "out.parts/000000": (bytes_changed,),
+        "out.parts/000001.json": notes,
+        "out.parts/manifest.json": notes,
     }
     yield Reader("output that goes on", _files(folder), damage, gone_on, sealed=True)
 

@@ -21,7 +21,8 @@ from uncurse.decoding import Sentence
 from uncurse.length import MLPLength
 from uncurse.models.directory import load_folder
 from uncurse.models.predictors import LENGTH, save_predictor
-from uncurse.records import OutputFile
+from uncurse.parts import Parts
+from uncurse.shards import Shard
 from uncurse.text.lines import read_lines
 from uncurse.training.checkpoint import load_checkpoint
 from uncurse.training.data import Batch, Pairs
@@ -164,13 +165,16 @@ def test_bfloat16_learns_and_keeps_weights_in_float32(tmp_path: Path) -> None:
     assert {parameter.dtype for parameter in trainer._network.parameters()} == {torch.float32}
 
 
-def test_a_folder_keeps_to_its_recipe(tmp_path: Path) -> None:
+def test_a_folder_keeps_to_its_recipe_and_its_text(tmp_path: Path) -> None:
     write_task(tmp_path, lines=200, epochs=1)
     recipe = read_recipe(tmp_path / "recipe.toml")
     Trainer(recipe, tmp_path, tmp_path / "run").run()
     other = dataclasses.replace(recipe, training=dataclasses.replace(recipe.training, seed=9))
     with pytest.raises(ValueError, match="was trained by another recipe"):
         Trainer(other, tmp_path, tmp_path / "run")
+    write_task(tmp_path, lines=201, epochs=1)
+    with pytest.raises(ValueError, match="was trained on other text"):
+        Trainer(recipe, tmp_path, tmp_path / "run")
 
 
 def test_a_loss_that_is_not_a_number_stops_the_run(tmp_path: Path) -> None:
@@ -179,6 +183,16 @@ def test_a_loss_that_is_not_a_number_stops_the_run(tmp_path: Path) -> None:
     wild = dataclasses.replace(recipe.training, learning_rate=1e30, clip=1e30)
     with pytest.raises(DivergedError, match="lower learning_rate"):
         Trainer(dataclasses.replace(recipe, training=wild), tmp_path, tmp_path / "run").run()
+
+
+def test_a_gradient_that_is_not_a_number_changes_no_weight(tmp_path: Path) -> None:
+    write_task(tmp_path, lines=200, epochs=1)
+    trainer = Trainer(read_recipe(tmp_path / "recipe.toml"), tmp_path, tmp_path / "run")
+    trainer._network.output.bias.register_hook(lambda gradient: gradient * torch.inf)  # type: ignore[no-untyped-call]
+    before = trainer._network.output.bias.clone()
+    with pytest.raises(DivergedError, match="at step 1: lower learning_rate"):
+        trainer.run()
+    assert trainer._network.output.bias.equal(before)
 
 
 @pytest.mark.parametrize(
@@ -295,24 +309,26 @@ def test_bad_input_is_one_line_and_status_2(
 def test_a_broken_translation_goes_on_to_the_same_bytes(
     task: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("uncurse.translator.WINDOW", 10)
+    monkeypatch.setattr("uncurse.shards.COST", 250)
     lines = tmp_path / "lines"
     lines.write_bytes((task / "dev.source").read_bytes())
     call = ["translate", str(lines), "--model", str(model), "--beam", "3", "--threads", "1", "--json"]
     main([*call, "--out", str(tmp_path / "whole")])
-    add, calls = OutputFile.add, itertools.count(1)
+    add, calls = Parts.add, itertools.count(1)
 
-    def breaking(self: OutputFile, sources: Sequence[str], texts: Sequence[str]) -> None:
+    def breaking(self: Parts, shard: Shard, content: bytes) -> None:
         if next(calls) == 3:
-            with (tmp_path / "broken.part").open("a", encoding="utf-8") as file:
-                file.write("half a li")
+            (self.folder / f"{shard.number:06d}").write_bytes(content[:-1])
             raise KeyboardInterrupt
-        add(self, sources, texts)
+        add(self, shard, content)
 
-    monkeypatch.setattr(OutputFile, "add", breaking)
+    monkeypatch.setattr(Parts, "add", breaking)
     with pytest.raises(SystemExit):
         main([*call, "--out", str(tmp_path / "broken")])
     assert not (tmp_path / "broken").exists()
+    with pytest.raises(SystemExit):
+        main([*call, "--out", str(tmp_path / "broken")])
+    assert "use --resume, or remove it" in capsys.readouterr().err
     for change, message in (([*call, "--n-best", "2"], "made in another way"), (call, "not the one")):
         if message == "not the one":
             lines.write_text("gu\n" * 40, encoding="utf-8")

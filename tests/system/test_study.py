@@ -2,54 +2,17 @@
 
 from __future__ import annotations
 
-import random
 import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from random import Random
 
 import pytest
-
-PLAN = """
-title = "A small study"
-model = "zh-en-small"
-widths = [1, 2]
-small = [3]
-large = [4, 5]
-baseline_width = 2
-limits = ["predicted", "q0.95"]
-exact = 2
-exact_budget = 20
-[tuning]
-rewards = [0.0, 0.5]
-alphas = [0.2]
-betas = [0.0]
-[dev]
-source = "dev.zh"
-references = ["dev.en"]
-[test]
-source = "test.zh"
-references = ["test.en"]
-"""
-SENTENCES = [
-    ("我们要去山上。", "we will go up the mountain"),
-    ("他对我说话。", "he spoke to me"),
-    ("请打开这个文件。", "please open this file"),
-    ("孩子们在河边吃饼。", "the children eat bread by the river"),
-    ("王听见这话，就起来。", "when the king heard this he arose"),
-]
-ROUNDS = 8  # every sentence in several lengths, so that there is more than one shard
-
-
-def write_plan(folder: Path) -> None:
-    (folder / "plan.toml").write_text(PLAN, encoding="utf-8")
-    for name, turn in (("dev", 0), ("test", 1)):
-        pairs = [SENTENCES[(each + turn) % len(SENTENCES)] for each in range(ROUNDS * len(SENTENCES))]
-        for side, suffix in enumerate(("zh", "en")):
-            text = "".join(pair[side] + "\n" for pair in pairs)
-            (folder / f"{name}.{suffix}").write_text(text, encoding="utf-8")
+from rounds import each_round
+from small_study import PLAN, write_plan
 
 
 def started(folder: Path, command: str, out: str) -> subprocess.Popen[str]:
@@ -73,12 +36,12 @@ def tables(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted((folder / "tables").iterdir())}
 
 
-def test_a_study_that_is_killed_ten_times_ends_with_the_same_bytes(tmp_path: Path) -> None:
+@each_round
+def test_a_study_that_is_killed_ten_times_ends_with_the_same_bytes(tmp_path: Path, chance: Random) -> None:
     write_plan(tmp_path)
     start = time.perf_counter()
     finished(tmp_path, "run", "whole")
     seconds = time.perf_counter() - start
-    chance = random.Random(5)
     killed = 0
     while killed < 10:
         process = started(tmp_path, "run", "broken")

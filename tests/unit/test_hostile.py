@@ -20,7 +20,6 @@ from tiny import END, PIECES, subword_model, tiny_weights, write_ctranslate2
 
 import uncurse
 from uncurse.cli import LONGEST_MESSAGE, _fail
-from uncurse.cli.translate import LONGEST_LINE, _decoded
 from uncurse.files import read_at_most
 from uncurse.jsonfile import SEAL, parse_json, read_json, sealed_json, unsealed
 from uncurse.length import MLPLength
@@ -29,13 +28,16 @@ from uncurse.models.ctranslate2 import marian_weights, read_model
 from uncurse.models.directory import DESCRIPTION, load_folder
 from uncurse.models.marian import read_marian, save_marian
 from uncurse.models.predictors import LENGTH, load_predictor, save_predictor
-from uncurse.records import OutputFile, n_best_lines, text_line
+from uncurse.parts import Parts
+from uncurse.records import n_best_lines, text_line
+from uncurse.shards import Shard
 from uncurse.study.store import Recording, Store
 from uncurse.testing import RandomModel
+from uncurse.text.corpora import LONGEST_LINE, sentences_of
 from uncurse.text.subwords import Subwords
 from uncurse.text.vocabulary import Vocabulary
 from uncurse.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from uncurse.training.loop import read_log
+from uncurse.training.log import read_log
 from uncurse.training.recipe import read_recipe
 from uncurse.translator import Translation
 
@@ -430,8 +432,8 @@ def test_no_flipped_byte_of_a_checkpoint_goes_unnoticed(tmp_path: Path) -> None:
 
 def test_the_box_is_sealed(tmp_path: Path) -> None:
     """Also the two predictors in it, whose checksums cover what they say."""
-    for name in uncurse.catalogue.BOXED.iterdir():
-        (tmp_path / name.name).write_bytes(name.read_bytes())
+    for path in uncurse.catalogue.BOXED.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
     for name, old, new in ((DESCRIPTION, b'"ratio": 1', b'"ratio": 2'), (LENGTH, b"0.95", b"0.97")):
         content = (tmp_path / name).read_bytes()
         (tmp_path / name).write_bytes(content.replace(old, new))
@@ -476,12 +478,11 @@ def test_the_shard_of_another_search_is_refused(tmp_path: Path) -> None:
 def test_a_line_without_an_end_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "text"
     path.write_bytes(b"short\n" + b"x" * (LONGEST_LINE - 1) + b"\n" + b"x" * (LONGEST_LINE + 1))
-    with path.open("rb") as file:
-        lines = _decoded(file, "text")
-        assert next(lines) == "short"
-        assert len(next(lines)) == LONGEST_LINE - 1
-        with pytest.raises(ValueError, match="text, line 3 has more than 1048576 bytes"):
-            next(lines)
+    lines = sentences_of([path])
+    assert next(lines) == "short"
+    assert len(next(lines)) == LONGEST_LINE - 1
+    with pytest.raises(ValueError, match="text, line 3 has more than 1048576 bytes"):
+        next(lines)
 
 
 def test_a_translation_stays_on_its_line() -> None:
@@ -510,42 +511,26 @@ def test_an_error_is_one_line_whatever_it_quotes(capsys: pytest.CaptureFixture[s
 # An output that goes on.
 
 
-def half(folder: Path) -> None:
-    output = OutputFile(folder / "out", "means", resume=False)
-    output.skip_done(iter(["a", "b", "c"]))
-    output.add(["a", "b"], ["A", "B"])
-
-
 @pytest.mark.parametrize(
-    ("name", "change", "complaint"),
+    ("name", "change"),
     [
-        ("out.part", lambda old: old[:-1], "is not what was written"),
-        ("out.part", lambda old: old.replace(b"A", b"C"), "is not what was written"),
-        ("out.note", lambda old: old.replace(b'"lines": 2', b'"lines": 1'), "does not say how far"),
-        ("out.note", lambda old: old.replace(b'"seal"', b'"sea"'), "does not say how far"),
-        ("out.note", lambda old: old[:20], "does not say how far"),
-        ("out.note", lambda old: b"[]", "does not say how far"),
+        ("000000.json", lambda old: old.replace(b'"lines": 2', b'"lines": 1')),
+        ("000000.json", lambda old: old.replace(b'"seal"', b'"sea"')),
+        ("000000.json", lambda old: old[:20]),
+        ("000000.json", lambda old: b"[]"),
+        ("manifest.json", lambda old: old.replace(b"means", b"nothing")),
+        ("manifest.json", lambda old: b""),
     ],
 )
-def test_a_damaged_output_is_not_gone_on_with(
-    tmp_path: Path, name: str, change: Callable[[bytes], bytes], complaint: str
-) -> None:
-    half(tmp_path)
-    (tmp_path / name).write_bytes(change((tmp_path / name).read_bytes()))
-    with pytest.raises(ValueError, match=complaint):
-        OutputFile(tmp_path / "out", "means", resume=True).skip_done(iter(["a", "b", "c"]))
-
-
-def test_what_was_written_after_the_note_is_written_again(tmp_path: Path) -> None:
-    half(tmp_path)
-    with (tmp_path / "out.part").open("ab") as file:
-        file.write(b"half a li")
-    lines = iter(["a", "b", "c"])
-    output = OutputFile(tmp_path / "out", "means", resume=True)
-    output.skip_done(lines)
-    output.add(list(lines), ["C"])
-    output.finish()
-    assert (tmp_path / "out").read_bytes() == b"A\nB\nC\n"
+def test_a_damaged_note_is_not_gone_on_with(tmp_path: Path, name: str, change: Callable[[bytes], bytes]) -> None:
+    shard = Shard(0, 1, ("a", "b"))
+    parts = Parts(tmp_path / "out", "some means", resume=False)
+    parts.add(shard, b"A\nB\n")
+    assert Parts(tmp_path / "out", "some means", resume=True).has(shard)
+    path = parts.folder / name
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(ValueError, match=f"{name} is damaged"):
+        Parts(tmp_path / "out", "some means", resume=True).has(shard)
 
 
 def test_another_predictor_is_another_way(tmp_path: Path) -> None:

@@ -44,6 +44,23 @@ def test_attention_is_over_the_pieces_of_the_source_and_its_end() -> None:
         assert (given.attention[row, len(source) + 1 :] == 0).all()
 
 
+def test_a_language_is_asked_for_before_the_pieces_and_counts_as_none() -> None:
+    tag = 5
+    tagged = TransformerStepModel(Transformer(tiny_weights(), Numbers.FLOAT32, torch.device("cpu")), "tagged", tag)
+    plain = model()
+    check_step_model(tagged, SOURCES, steps=5, tolerance=1e-5)
+    by_hand = [(tag, *source) for source in SOURCES]
+    assert np.allclose(tagged.features(SOURCES), plain.features(by_hand), atol=1e-6)
+    begin = np.full(len(SOURCES), plain.begin)
+    found, _ = tagged.step(tagged.start(SOURCES), begin, 3, attention=True)
+    expected, _ = plain.step(plain.start(by_hand), begin, 3, attention=True)
+    assert (found.tokens == expected.tokens).all()
+    assert found.attention is not None
+    assert expected.attention is not None
+    assert np.allclose(found.attention, expected.attention[:, 1:], atol=1e-6)
+    assert tagged.longest_source == plain.longest_source - 1
+
+
 def test_prefixes_share_the_nodes_of_their_tree() -> None:
     steps = model()
     state = steps.start(SOURCES[:2])
@@ -199,6 +216,16 @@ def test_folders_are_known_by_what_they_hold(tmp_path: Path) -> None:
         open_model(argos, dtype="int4")
     with pytest.raises(ValueError, match="needs no --source-lang"):
         open_model(argos, source_lang="zh")
+    with pytest.raises(ValueError, match="one language and needs no --target-lang"):
+        open_model(argos, target_lang="fra")
+    tags = [*PIECES[:-2], ">>deu<<", ">>fra<<"]
+    (argos / "model" / "shared_vocabulary.json").write_text(json.dumps(tags), encoding="utf-8")
+    for wrong in (None, "zho"):
+        with pytest.raises(ValueError, match="use --target-lang, one of deu, fra"):
+            open_model(argos, target_lang=wrong)
+    german, french = (open_model(argos, target_lang=language) for language in ("deu", "fra"))
+    assert german.fingerprint != french.fingerprint
+    assert not np.allclose(german.model.features([(7, 8)]), french.model.features([(7, 8)]), atol=1e-3)
     (argos / "model" / "shared_vocabulary.json").write_text(
         json.dumps([*PIECES[:-1], PIECES[3]]), encoding="utf-8"
     )

@@ -1,14 +1,14 @@
-"""How far a command has come, on standard error and only for someone who watches."""
+"""How far a command has come."""
 
 from __future__ import annotations
 
-import sys
-from types import TracebackType
-from typing import Self, final
+from collections.abc import Sequence
+from typing import final
 
-from rich.console import Console
-from rich.progress import Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import ProgressColumn, Task, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
+
+from uncurse.bar import Bar
 
 
 @final
@@ -18,30 +18,25 @@ class _Rate(ProgressColumn):
 
 
 @final
-class Counter:
-    """Lines done, the rate and, where the number of lines is known, the time left."""
+class _Shards(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        return Text(f"in {task.fields['shards']} shards" if "shards" in task.fields else "")
 
-    def __init__(self, what: str, done: int, total: int | None, shown: bool = True) -> None:
-        console = Console(file=sys.stderr)
-        self._bar = Progress(
-            TextColumn("{task.description} {task.completed} lines"),
-            _Rate(),
-            TimeElapsedColumn() if total is None else TextColumn("time left"),
-            *(() if total is None else (TimeRemainingColumn(),)),
-            console=console,
-            disable=not (shown and console.is_terminal),
-        )
-        self._task = self._bar.add_task(what, total=total, completed=done)
 
-    def __enter__(self) -> Self:
-        self._bar.start()
-        return self
+@final
+class Counter(Bar):
+    """Lines done, and shards if they are done in such, the rate and, if all lines were counted, the time left."""
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._bar.stop()
+    def columns(self, total: int | None) -> Sequence[ProgressColumn]:
+        """From left to right."""
+        times = (TimeElapsedColumn(),) if total is None else (TextColumn("time left"), TimeRemainingColumn())
+        return (TextColumn("{task.description} {task.completed} lines"), _Shards(), _Rate(), *times)
 
     def advance(self) -> None:
         """One more line is done."""
         self._bar.advance(self._task)
+
+    def advance_shard(self, lines: int) -> None:
+        """One more shard is done."""
+        shards = self._bar.tasks[self._task].fields.get("shards", 0) + 1
+        self._bar.update(self._task, advance=lines, shards=shards)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -37,26 +38,44 @@ def plan(plan: PlanFile, out: Out, data: Data = Path()) -> None:
 
 
 @study_app.command()
-def run(plan: PlanFile, out: Out, data: Data = Path()) -> None:
+def run(
+    plan: PlanFile,
+    out: Out,
+    data: Data = Path(),
+    engine: Annotated[
+        str | None, typer.Option(help="ray, or ray:ADDRESS of a cluster, instead of this process.")
+    ] = None,
+    workers: Annotated[
+        int, typer.Option(min=0, help="How many on the cluster; 0: as many as it has room for.")
+    ] = 0,
+) -> None:
     """Decode once for each test set and width. Interrupt it as you like: it goes on where it was."""
+    from uncurse.engines.cluster import engine_of, found_anywhere
+    from uncurse.engines.local import Local
+    from uncurse.study.running import Opening, open_parts, run_study
+
+    if workers and not engine:
+        raise ValueError("--workers needs --engine ray")
     study = _opened(plan, data, out)
-    recordings = list(study.recordings())
-    total = sum(each.rows(shard) for _, each in recordings for shard in study.store.missing(each))
+    running = engine_of(engine, workers, study.plan.threads, "cpu") if engine else Local()
+    opening = Opening(found_anywhere(study.plan.model), study.plan.dtype) if engine else lambda: study.model
+    parts = [part for part, _ in open_parts(study)]
+    left, failures = Counter(part.name for part in parts), 0
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("time left"), TimeRemainingColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task("decoding", total=total)
-        for name, recording in recordings:
-            bar.update(task, description=f"{name}, width {recording.width}")
-            start, done = time.perf_counter(), 0
-            for shard in study.store.record(study.model, recording):
-                bar.advance(task, recording.rows(shard))
-                done += 1
-            if done and not console.is_terminal:
-                typer.echo(f"{name}, width {recording.width}: {time.perf_counter() - start:.0f} s", err=True)
-        bar.update(task, description="references and exact searches")
-        for _ in study.probes.ask(study.model, tuple(study.materials.values())):
-            pass
+        task, start = bar.add_task("decoding", total=sum(part.rows for part in parts)), time.perf_counter()
+        for part, reason in run_study(study, running, opening):
+            bar.update(task, description=part.name, advance=part.rows)
+            left[part.name] -= 1
+            if reason:
+                failures += 1
+                typer.echo(f"uncurse: a part of {part.name} failed: {reason}", err=True)
+            elif not left[part.name] and not console.is_terminal:
+                typer.echo(f"{part.name}: done after {time.perf_counter() - start:.0f} s", err=True)
+    if failures:
+        typer.echo(f"uncurse: {failures} parts are missing; run it again to do them", err=True)
+        raise typer.Exit(1)
     typer.echo(f"everything is decoded; now: uncurse study report {plan} --data {data} --out {out}")
 
 

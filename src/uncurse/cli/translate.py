@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from itertools import islice
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from uncurse.cli.counter import Counter
 
 if TYPE_CHECKING:
-    from uncurse.translator import Translation
-
-LONGEST_LINE: Final = 1 << 20  # bytes; a line without an end would fill the memory
+    from uncurse.corpus import Opening
+    from uncurse.records import Style
+    from uncurse.translator import Task
 
 
 def translate(
     files: Annotated[
-        list[Path] | None, typer.Argument(help="Text, a sentence on each line; standard input if none.")
+        list[Path] | None,
+        typer.Argument(help="Text, .jsonl or .parquet with a field `text`; standard input if none."),
     ] = None,
     model: Annotated[str | None, typer.Option(help="A name from `uncurse models`, or a folder.")] = None,
     beam: Annotated[int, typer.Option(help="The width of the beam.")] = 10,
@@ -53,19 +53,33 @@ def translate(
         str, typer.Option(help="error or truncate: what to do with a line that is too long.")
     ] = "error",
     json: Annotated[bool, typer.Option("--json", help="A JSON record for each line.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Write to a file; it appears when it is whole.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write to a file, as its name ends (.jsonl, .parquet); it appears when it is whole."),
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a file that was not finished.")] = False,
+    engine: Annotated[
+        str | None, typer.Option(help="ray, or ray:ADDRESS of a cluster, instead of this process.")
+    ] = None,
+    workers: Annotated[
+        int, typer.Option(min=0, help="How many on the cluster; 0: as many as it has room for.")
+    ] = 0,
 ) -> None:
     """Translate text, line by line; each translation is proved as far as the stopping rule goes."""
+    from uncurse.corpus import Opening
     from uncurse.decoding import Decoding
     from uncurse.length import parse_limit
-    from uncurse.records import OutputFile, json_line, n_best_lines, text_line
-    from uncurse.translator import WINDOW, Task
+    from uncurse.records import Style
+    from uncurse.text.corpora import Form
+    from uncurse.translator import Task
 
     if long_lines not in ("error", "truncate"):
         raise ValueError(f"--long-lines {long_lines!r} is not allowed: write error or truncate")
-    if resume and out is None:
-        raise ValueError("--resume needs --out: there is no file to go on with")
+    for name, given in (("--resume", resume), ("--engine", engine)):
+        if given and out is None:
+            raise ValueError(f"{name} needs --out: there is no file to write to")
+    if workers and not engine:
+        raise ValueError("--workers needs --engine ray")
     task = Task(
         Decoding.of(beam, score, stop, n_best, slots),
         None if max_length is None else parse_limit(max_length),
@@ -75,54 +89,83 @@ def translate(
         batch_tokens,
         long_lines == "truncate",
     )
-    import torch
+    as_records = json or (out is not None and Form.of(out) is not Form.TEXT)
+    style = Style.JSON if as_records else Style.TEXT if n_best == 1 else Style.N_BEST
+    opening = Opening(model, device, dtype, source_lang, target_lang)
+    if out is None:
+        _to_standard_output(files or [], opening, task, style, threads)
+    else:
+        _to_file(files or [], opening, task, style, threads, out, resume, engine, workers)
 
-    from uncurse.loading import load
+
+def _to_standard_output(files: list[Path], opening: Opening, task: Task, style: Style, threads: int) -> None:
+    from uncurse.shards import LINES, shards_of
+    from uncurse.text.corpora import sentences_of
+
+    _use_threads(threads)
+    lines, total = sentences_of(files), _total(files)
+    translator = opening()
+    at_once = 1 if not files and sys.stdin.isatty() else LINES
+    with Counter("translated", 0, total, shown=not sys.stdout.isatty()) as counter:
+        number = 0
+        for shard in shards_of(lines, at_once):
+            for translation in translator.shard(shard, task):
+                typer.echo(style.line(translation, number))
+                number += 1
+                counter.advance()
+
+
+def _to_file(
+    files: list[Path],
+    opening: Opening,
+    task: Task,
+    style: Style,
+    threads: int,
+    out: Path,
+    resume: bool,
+    engine: str | None,
+    workers: int,
+) -> None:
+    from uncurse.corpus import Work, translate_corpus
+    from uncurse.engines.cluster import engine_of, found_anywhere
+    from uncurse.engines.local import Local
+    from uncurse.parts import Parts
+    from uncurse.shards import Shard, shards_of
+    from uncurse.text.corpora import Form, sentences_of
+
+    running = engine_of(engine, workers, threads, opening.device) if engine else Local()
+    used = _use_threads(threads or int(bool(engine)))
+    lines, total = sentences_of(files), _total(files)
+    translator = opening()  # of a cluster's workers each has its own; here it is asked for its signature
+    signature = translator.model.signature
+    parts = Parts(out, f"{translator.signature} {task} {style.name} {opening.device} threads={used}", resume)
+    works = (Work(shard, task, style, signature) for shard in shards_of(lines))
+    with Counter("translated", 0, total) as counter:
+
+        def report(shard: Shard) -> None:
+            counter.advance_shard(len(shard.lines))
+
+        workers_opening = replace(opening, model=opening.model and found_anywhere(opening.model))
+        own = workers_opening if engine else lambda: translator
+        failures = translate_corpus(running, own, works, parts, Form.of(out), report)
+    for shard, reason in failures:
+        last = shard.first + len(shard.lines) - 1
+        typer.echo(f"uncurse: lines {shard.first} to {last} failed: {reason}", err=True)
+    if failures:
+        typer.echo(f"uncurse: what is done is in {parts.folder}; --resume does what is missing", err=True)
+        raise typer.Exit(1)
+
+
+def _use_threads(threads: int) -> int:
+    import torch
 
     if threads:
         torch.set_num_threads(threads)
-
-    def written(translation: Translation, number: int) -> str:
-        if json:
-            return json_line(translation)
-        return text_line(translation) if n_best == 1 else n_best_lines(translation, number)
-
-    lines = _lines(files)
-    total = sum(1 for _ in _lines(files)) if files and all(path.is_file() for path in files) else None
-    translator = load(model, device, dtype, source_lang, target_lang)
-    if out is None:
-        at_once = 1 if not files and sys.stdin.isatty() else WINDOW
-        with Counter("translated", 0, total, shown=not sys.stdout.isatty()) as counter:
-            for number, translation in enumerate(translator.stream(lines, task, at_once)):
-                typer.echo(written(translation, number))
-                counter.advance()
-        return
-    means = f"{translator.signature} {task} json={json} device={device} threads={torch.get_num_threads()}"
-    file = OutputFile(out, means, resume)
-    file.skip_done(lines)
-    with Counter("translated", file.lines_done, total) as counter:
-        while window := list(islice(lines, WINDOW)):
-            texts = []
-            for number, translation in enumerate(translator.stream(window, task), start=file.lines_done):
-                texts.append(written(translation, number))
-                counter.advance()
-            file.add(window, texts)
-    file.finish()
+    return torch.get_num_threads()
 
 
-def _lines(files: list[Path] | None) -> Iterator[str]:
-    if not files:
-        yield from _decoded(sys.stdin.buffer, "standard input")
-    for path in files or ():
-        with path.open("rb") as file:
-            yield from _decoded(file, str(path))
+def _total(files: list[Path]) -> int | None:
+    """How many lines there are, if they can be counted."""
+    from uncurse.text.corpora import sentences_of
 
-
-def _decoded(file: BinaryIO, name: str) -> Iterator[str]:
-    for number, raw in enumerate(iter(lambda: file.readline(LONGEST_LINE + 1), b""), start=1):
-        if len(raw) > LONGEST_LINE:
-            raise ValueError(f"{name}, line {number} has more than {LONGEST_LINE} bytes")
-        try:
-            yield raw.decode("utf-8").rstrip("\r\n")
-        except UnicodeDecodeError:
-            raise ValueError(f"{name}, line {number}: not valid UTF-8") from None
+    return sum(1 for _ in sentences_of(files)) if files and all(path.is_file() for path in files) else None

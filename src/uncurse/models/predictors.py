@@ -34,7 +34,8 @@ def save_predictor(path: Path, predictor: MLPLength, fingerprint: str) -> None:
         name: np.asarray(value, dtype=np.float32) for name, value in vars(predictor).items() if name != "levels"
     }
     facts = {"levels": json.dumps(predictor.levels), "model": fingerprint}
-    write_whole(path, save_arrays(arrays, metadata={**facts, "sha256": _checksum(arrays, facts)}))
+    facts["sha256"] = _checksum(arrays, facts)
+    write_whole(path, _ordered(save_arrays(arrays, metadata=facts)))
 
 
 def load_predictor(path: Path, fingerprint: str) -> MLPLength:
@@ -57,6 +58,15 @@ def load_predictor(path: Path, fingerprint: str) -> MLPLength:
     if facts["model"] != fingerprint:
         raise ValueError(f"{path} was fitted to model {facts['model']}, and this is {fingerprint}")
     return predictor
+
+
+def _ordered(content: bytes) -> bytes:
+    """The same file with its facts in order; the library's order is another each time."""
+    size = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + size])
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    written = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    return content[:8] + written.ljust(size) + content[8 + size :]
 
 
 def _checksum(arrays: dict[str, NDArray[np.float32]], facts: dict[str, str]) -> str:

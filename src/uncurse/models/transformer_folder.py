@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -32,7 +33,7 @@ def ctranslate2_weights(folder: Path) -> Path | None:
     return next((path for path in (folder / "model.bin", folder / "model" / "model.bin") if path.exists()), None)
 
 
-def load_ctranslate2(folder: Path, device: str, numbers: Numbers) -> OpenModel:
+def load_ctranslate2(folder: Path, device: str, numbers: Numbers, target_lang: str | None) -> OpenModel:
     """Open a folder of CTranslate2; if it was fetched, its files must be those that were."""
     path = ctranslate2_weights(folder)
     if path is None:
@@ -41,10 +42,10 @@ def load_ctranslate2(folder: Path, device: str, numbers: Numbers) -> OpenModel:
     digests = check_noted(folder, [path, *_subword_models(source), path.with_name(VOCABULARY)])[:-1]
     vocabulary = read_vocabulary(path.parent)
     weights = marian_weights(read_model(path), path, vocabulary.end)
-    return _opened(folder, source, weights, vocabulary, digests, device_of(device), numbers)
+    return _opened(folder, source, weights, vocabulary, digests, device_of(device), numbers, target_lang)
 
 
-def load_marian(folder: Path, device: str, numbers: Numbers) -> OpenModel:
+def load_marian(folder: Path, device: str, numbers: Numbers, target_lang: str | None) -> OpenModel:
     """Open a folder of Hugging Face with a Marian model."""
     path = folder / "vocab.json"
     if not path.exists():
@@ -57,7 +58,7 @@ def load_marian(folder: Path, device: str, numbers: Numbers) -> OpenModel:
     weights, vocabulary = read_marian(folder), Vocabulary(sorted(ids, key=ids.__getitem__))
     source = _source_model((folder,))
     digests = check_noted(folder, [folder / TENSORS, *_subword_models(source)])
-    return _opened(folder, source, weights, vocabulary, digests, device_of(device), numbers)
+    return _opened(folder, source, weights, vocabulary, digests, device_of(device), numbers, target_lang)
 
 
 def _source_model(folders: Sequence[Path]) -> Path:
@@ -81,13 +82,32 @@ def _opened(
     digests: Sequence[bytes],  # of the files that the model is made of, but for the vocabulary
     device: torch.device,
     numbers: Numbers,
+    target_lang: str | None,
 ) -> OpenModel:
+    tag = _tag(folder, vocabulary, target_lang)
     network = Transformer(weights, numbers, device)
     if network.vocabulary != len(vocabulary):
         raise ValueError(f"{folder}: {len(vocabulary)} pieces and {network.vocabulary} embeddings do not fit")
     pieces = sha256("\n".join(vocabulary.pieces).encode()).digest()
-    fingerprint = sha256(b"".join((*digests, pieces))).hexdigest()[:16]
-    model = TransformerStepModel(network, f"transformer-{fingerprint}-{numbers.value}")
+    language = [] if target_lang is None else [sha256(target_lang.encode()).digest()]
+    fingerprint = sha256(b"".join((*digests, pieces, *language))).hexdigest()[:16]
+    model = TransformerStepModel(network, f"transformer-{fingerprint}-{numbers.value}", tag)
     sides: list[Pieces] = [read_pieces(path, vocabulary) for path in _subword_models(source)]
     target = sides[1] if len(sides) == 2 else RankedPieces(vocabulary)
     return OpenModel(model, sides[0], target, fingerprint, find_predictor(folder, fingerprint))
+
+
+def _tag(folder: Path, vocabulary: Vocabulary, target_lang: str | None) -> int | None:
+    """The piece that asks a Marian model of several target languages for one of them, such as `>>fra<<`."""
+    tags = {piece[2:-2]: index for index, piece in enumerate(vocabulary.pieces) if _TAG.fullmatch(piece)}
+    if not tags:
+        if target_lang is not None:
+            raise ValueError(f"{folder} translates into one language and needs no --target-lang")
+        return None
+    if target_lang not in tags:
+        known = ", ".join(sorted(tags))
+        raise ValueError(f"{folder} translates into several languages: use --target-lang, one of {known}")
+    return tags[target_lang]
+
+
+_TAG: Final = re.compile(r">>[\w@-]+<<")

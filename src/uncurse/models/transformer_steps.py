@@ -137,20 +137,21 @@ class TransformerStepModel:
 
     attends: Final = True
 
-    def __init__(self, network: Transformer, signature: str) -> None:
+    def __init__(self, network: Transformer, signature: str, tag: int | None = None) -> None:
         self._network = network
+        self._tags = () if tag is None else (tag,)  # what every source begins with: the language to translate into
         self.signature = signature
         self.vocabulary = network.vocabulary
         self.begin = network.vocabulary  # no token: Marian starts from a zero embedding
         self.end = network.end
-        self.longest_source = network.places - 1  # and </s>
+        self.longest_source = network.places - 1 - len(self._tags)  # and </s>
         self.longest_output = network.places
 
     @torch.inference_mode()
     def start(self, sources: Sequence[Sequence[int]]) -> TransformerState:
         """Encode sources."""
         network = self._network
-        states, inside = network.encode(sources)
+        states, inside = self._encoded(sources)
         keys, values = [], []
         for layer in network.decoder:
             key, value = split(layer.cross.memory(states), 2, network.heads)
@@ -199,17 +200,20 @@ class TransformerStepModel:
             attended = scaled_dot_product_attention(query, keys, values, seen_pieces)
             states = layer.feed_forward(layer.cross.close(states, lanes.gather(joined(attended))))
         log_probs, ids = network.output.best(states, min(k, self.vocabulary))
-        received = None if weights is None else doubles(lanes.gather(weights))
+        received = None if weights is None else doubles(lanes.gather(weights))[:, len(self._tags) :]
         given = Continuations(ids.cpu().numpy(), doubles(log_probs), received)
         return given, replace(state, paths=paths, depth=state.depth + 1)
 
     @torch.inference_mode()
     def features(self, sources: Sequence[Sequence[int]]) -> Floats:
         """The mean of the encoder's states over the pieces of each source and its end, [sources, size]."""
-        states, inside = self._network.encode(sources)
+        states, inside = self._encoded(sources)
         there = doubles(inside)[:, :, None]
         mean: Floats = (doubles(states) * there).sum(axis=1) / there.sum(axis=1)
         return mean
+
+    def _encoded(self, sources: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+        return self._network.encode([(*self._tags, *source) for source in sources])
 
     def _mask(self, paths: Tensor, lanes: Lanes, nodes: int) -> Tensor:
         """Zero where a prefix goes through a node, minus infinity elsewhere, [sentences, 1, lanes, nodes]."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, final
 
+from uncurse.decoding import Sentence
 from uncurse.exact import exact_search
 from uncurse.files import write_whole
 from uncurse.forced import Forced, force_decode
@@ -23,6 +25,46 @@ EXACT_SCORES: Final = ("log-prob", "length-norm", "bp-norm")  # adaptive rewards
 
 
 @final
+@dataclass(frozen=True)
+class ReferenceQuestion:
+    """What the model thinks of the references of some lines: their log-probabilities and coverage."""
+
+    sources: tuple[tuple[int, ...], ...]
+    targets: tuple[tuple[tuple[int, ...], ...], ...]  # [references][lines]
+
+    def __call__(self, model: Encoding[Any]) -> list[list[tuple[float | None, float | None]]]:
+        """The answers, [lines][references]; nothing stands for -inf."""
+        columns = [force_decode(model, self.sources, targets) for targets in self.targets]
+        return [
+            [(each.log_prob if math.isfinite(each.log_prob) else None, each.coverage) for each in row]
+            for row in zip(*columns, strict=True)
+        ]
+
+
+@final
+@dataclass(frozen=True)
+class OptimumQuestion:
+    """What the best of all translations of a sentence would score."""
+
+    sentence: Sentence
+    budget: int
+
+    def __call__(self, model: Encoding[Any]) -> dict[str, tuple[float, float]]:
+        """By score: the best that was found, and by how much it could still be beaten."""
+        found = {}
+        for name in EXACT_SCORES:
+            if self.sentence.predicted is None and needs(SCORES.parse(name)).prediction:
+                continue
+            result = exact_search(model, self.sentence, SCORES.parse(name), budget=self.budget)
+            if result.hypothesis is not None and result.gap < float("inf"):
+                found[name] = (result.hypothesis.score, result.gap)
+        return found
+
+
+Question = ReferenceQuestion | OptimumQuestion
+
+
+@final
 class Probes:
     """The answers, kept in a folder; a question that was answered is not asked again."""
 
@@ -31,30 +73,35 @@ class Probes:
         self._model = model
         self._plan = plan
 
-    def ask(self, model: Encoding[Any], materials: Sequence[Material]) -> Iterator[str]:
-        """Ask what has not been answered, and say what was written."""
+    def open_work(self, materials: Sequence[Material]) -> Iterator[tuple[Path, Question]]:
+        """The questions that have not been answered, and where the answers go."""
         for material in materials:
-            for shard in range(0, len(material.lines), SHARD):
-                path = self._references(material, shard)
+            for start in range(0, len(material.lines), SHARD):
+                path = self._references(material, start)
                 if not path.exists():
-                    _write(path, _forced(model, material, shard))
-                    yield path.name
+                    end = start + SHARD
+                    sources = tuple(sentence.source for sentence in material.sentences[start:end])
+                    targets = tuple(targets[start:end] for targets in material.targets)
+                    yield path, ReferenceQuestion(sources, targets)
             for index in self._short(material):
                 path = self._exact(material, index)
                 if not path.exists():
-                    _write(path, self._optima(model, material, index))
-                    yield path.name
+                    yield path, OptimumQuestion(material.sentences[index], self._plan.exact_budget)
+
+    def keep(self, path: Path, answer: object) -> None:
+        """Write an answer."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, sealed_json({"answers": answer}))
+
+    def ask(self, model: Encoding[Any], materials: Sequence[Material]) -> Iterator[str]:
+        """Ask what has not been answered, and say what was written."""
+        for path, question in self.open_work(materials):
+            self.keep(path, question(model))
+            yield path.name
 
     def missing(self, materials: Sequence[Material]) -> int:
         """How many questions are open."""
-        return sum(
-            not path.exists()
-            for material in materials
-            for path in (
-                *(self._references(material, shard) for shard in range(0, len(material.lines), SHARD)),
-                *(self._exact(material, index) for index in self._short(material)),
-            )
-        )
+        return sum(1 for _ in self.open_work(materials))
 
     def references(self, material: Material) -> list[list[Forced]]:
         """The references of each line as the model sees them."""
@@ -91,20 +138,6 @@ class Probes:
         order = sorted(range(len(material.lines)), key=lambda index: (material.sentences[index].limit, index))
         return order[: self._plan.exact]
 
-    def _optima(
-        self, model: Encoding[Any], material: Material, index: int
-    ) -> dict[str, tuple[float | None, float]]:
-        found = {}
-        for name in EXACT_SCORES:
-            if material.predicted[index] is None and needs(SCORES.parse(name)).prediction:
-                continue
-            result = exact_search(
-                model, material.sentences[index], SCORES.parse(name), budget=self._plan.exact_budget
-            )
-            best = None if result.hypothesis is None else result.hypothesis.score
-            found[name] = (best, result.gap)
-        return {name: pair for name, pair in found.items() if pair[0] is not None and pair[1] < float("inf")}
-
     def _references(self, material: Material, shard: int) -> Path:
         end = shard + SHARD
         key = (
@@ -119,24 +152,8 @@ class Probes:
         return self._folder / f"exact-{_short_hash(key)}.json"
 
 
-def _forced(model: Encoding[Any], material: Material, shard: int) -> list[list[tuple[float | None, float | None]]]:
-    """Log-probability and coverage of each reference of each line; nothing stands for -inf."""
-    end = shard + SHARD
-    sources = [sentence.source for sentence in material.sentences[shard:end]]
-    columns = [force_decode(model, sources, targets[shard:end]) for targets in material.targets]
-    return [
-        [(each.log_prob if math.isfinite(each.log_prob) else None, each.coverage) for each in row]
-        for row in zip(*columns, strict=True)
-    ]
-
-
 def _short_hash(key: object) -> str:
     return sha256(repr(key).encode()).hexdigest()[:20]
-
-
-def _write(path: Path, answers: object) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, sealed_json({"answers": answers}))
 
 
 def _read(path: Path) -> Any:  # noqa: ANN401  (JSON)

@@ -65,6 +65,25 @@ class Recording:
 
 
 @final
+@dataclass(frozen=True)
+class Searching:
+    """A shard to be searched; a piece of work for any process that has the model."""
+
+    model: str  # signature
+    sentences: tuple[Sentence, ...]
+    width: int
+    slots: Slots
+
+    def __call__(self, model: StepModel[S]) -> tuple[list[Trace], float]:
+        """The traces and the seconds they took."""
+        if model.signature != self.model:
+            raise ValueError("the models of the workers are not the same")
+        start = time.perf_counter()
+        traces = record(model, self.sentences, self.width, self.slots, max(1, ROWS // self.width))
+        return traces, time.perf_counter() - start
+
+
+@final
 class Store:
     """A folder of recordings."""
 
@@ -77,17 +96,24 @@ class Store:
             shard for shard in range(len(recording.shards)) if not self._path(recording, shard, "npz").exists()
         ]
 
+    def open_work(self, recording: Recording) -> Iterator[tuple[int, Searching]]:
+        """The shards that have not been searched, and what is to be done for each."""
+        for shard in self.missing(recording):
+            sentences = tuple(recording.sentences[index] for index in recording.shards[shard])
+            yield shard, Searching(recording.model, sentences, recording.width, recording.slots)
+
+    def keep(self, recording: Recording, shard: int, found: tuple[list[Trace], float]) -> None:
+        """Write what was found for a shard."""
+        traces, seconds = found
+        path = self._path(recording, shard, "npz")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path.with_suffix(".json"), sealed_json({"seconds": seconds}))
+        save_traces(path, traces)  # last: with it the shard counts as done
+
     def record(self, model: StepModel[S], recording: Recording) -> Iterator[int]:
         """Search what is missing, and say each shard when it is on disk."""
-        for shard in self.missing(recording):
-            sentences = [recording.sentences[index] for index in recording.shards[shard]]
-            start = time.perf_counter()
-            traces = record(model, sentences, recording.width, recording.slots, max(1, ROWS // recording.width))
-            seconds = {"seconds": time.perf_counter() - start}
-            path = self._path(recording, shard, "npz")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(path.with_suffix(".json"), sealed_json(seconds))
-            save_traces(path, traces)  # last: with it the shard counts as done
+        for shard, searching in self.open_work(recording):
+            self.keep(recording, shard, searching(model))
             yield shard
 
     def load(self, recording: Recording) -> list[Trace]:

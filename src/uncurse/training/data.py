@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
@@ -27,6 +28,14 @@ class ParallelText:
 
     sources: list[str]
     targets: list[tuple[str, ...]]
+
+    @property
+    def fingerprint(self) -> str:
+        """A checksum of every line."""
+        digest = sha256()
+        for source, targets in zip(self.sources, self.targets, strict=True):
+            digest.update("\n".join((source, *targets, "\n")).encode())
+        return digest.hexdigest()
 
 
 def read_parallel(corpora: Sequence[Corpus], root: Path) -> ParallelText:
@@ -104,10 +113,13 @@ class Pairs:
         ]
         return Lengths(self._lengths[rows, 0], self._lengths[rows, 1], np.concatenate(features))
 
-    def in_order(self, plan: TrainingPlan) -> Iterator[Batch]:
-        """Every pair once, by length."""
-        for chosen in self._cut(np.lexsort(self._lengths.T), plan):
-            yield self.batch(chosen)
+    def tokens(self, chosen: Sequence[int]) -> int:
+        """How many target tokens are predicted in the given pairs."""
+        return int(self._lengths[chosen, 1].sum())
+
+    def in_order(self, plan: TrainingPlan) -> list[list[int]]:
+        """The pairs of batches that have every pair once, by length."""
+        return self._cut(np.lexsort(self._lengths.T), plan)
 
     def shuffled(self, plan: TrainingPlan, epoch: int) -> list[list[int]]:
         """The pairs of each batch of an epoch: of like length, in an order that seed and epoch decide."""

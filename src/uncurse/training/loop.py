@@ -1,12 +1,11 @@
-"""The training loop: resumable to the bit, with its log as CSV, TensorBoard events and a plot."""
+"""The training loop, in one process or several: resumable to the bit."""
 
 from __future__ import annotations
 
-import csv
 import math
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from hashlib import sha256
@@ -14,36 +13,25 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, final
 
+import numpy as np
 import torch
 from lightning.fabric import Fabric
 from torch import Tensor
 from torch.nn.functional import cross_entropy
-from torch.utils.tensorboard import SummaryWriter
+from torch.nn.utils import clip_grad_norm_
 
-from uncurse.files import write_whole
-from uncurse.models.devices import device_of
 from uncurse.models.directory import load_folder, save_model
 from uncurse.models.lstm import AttentionalLSTM, LSTMShape
 from uncurse.models.predictors import LENGTH, save_predictor
-from uncurse.text.subwords import Subwords, read_subwords
-from uncurse.training.checkpoint import Checkpoint, adam_tensors, load_checkpoint, restore_adam, save_checkpoint
+from uncurse.text.subwords import Subwords
+from uncurse.training.checkpoint import Checkpoint, adam_tensors, load_checkpoint, restore_adam
 from uncurse.training.data import Batch, Pairs, ParallelText, read_parallel
 from uncurse.training.length import fit_length
-from uncurse.training.plot import plot_history
 from uncurse.training.precision import Precision
+from uncurse.training.processes import ALONE, LostProcessError, Processes
 from uncurse.training.progress import Progress
 from uncurse.training.recipe import Recipe
-
-LOG_COLUMNS = (
-    "step",
-    "epoch",
-    "tokens",
-    "train_perplexity",
-    "dev_perplexity",
-    "learning_rate",
-    "tokens_per_second",
-)
-
+from uncurse.training.run_folder import BEST, LAST, RunFolder
 
 FITTED_PAIRS = 60_000  # more do not make a length predictor better
 
@@ -54,26 +42,28 @@ class DivergedError(ValueError):
 
 @final
 class Trainer:
-    """One training run in one folder: `last.safetensors`, `best.safetensors`, subword models and the log."""
+    """One training run in one folder, or this process's part in it."""
 
     def __init__(
         self,
         recipe: Recipe,
         data: Path,
         folder: Path,
-        device: str = "cpu",
         precision: Precision = Precision.FLOAT32,
+        processes: Processes = ALONE,
     ) -> None:
         self._plan = recipe.training
         self._recipe = recipe
-        self._folder = folder
+        self._folder = RunFolder(folder, processes)
+        self._processes = processes
         train, dev = read_parallel(recipe.data.train, data), read_parallel(recipe.data.dev, data)
-        folder.mkdir(parents=True, exist_ok=True)
+        self._text = train.fingerprint + dev.fingerprint
+        self._agree()
         self._source, self._target = self._subwords(train)
         self._text = _digest(train, dev, self._source, self._target)
         self._train = Pairs(train, self._source, self._target, self._plan.max_length)
         self._dev = Pairs(dev, self._source, self._target, self._plan.max_length)
-        place = device_of(device)
+        place = processes.device
         devices = [place.index] if place.index else 1
         self._fabric = Fabric(accelerator=place.type, devices=devices, precision=precision.fabric)
         torch.manual_seed(self._plan.seed)
@@ -87,6 +77,7 @@ class Trainer:
         self._steps_per_epoch = len(self._train.shuffled(self._plan, 1))
         self._step = 0
         self._tokens = 0
+        self._recent: float | None = None  # the loss of the last few hundred batches
         self._best = math.inf
         self._stop = False
         self._resume()
@@ -98,71 +89,109 @@ class Trainer:
 
     def run(self) -> None:
         """Train to the end, or until a signal asks to stop; either way nothing is lost."""
-        log = Log(self._folder, self._step)
-        shown = Progress(self.total_steps, self._step)
+        with self._folder.held(), self._signals():
+            self._run()
+
+    def _run(self) -> None:
+        log = self._folder.log(self._step)
         saved = time.monotonic()
-        with self._signals(), shown:
+        with Progress(self.total_steps, self._step, shown=self._processes.first) as shown:
             for epoch, chosen in self._batches():
-                loss, tokens = self._learn(self._train.batch(chosen))
-                self._step += 1
-                self._tokens += tokens
-                shown.advance(self._step, epoch, loss, tokens)
+                stop = self._learn(chosen)
+                shown.advance(self._step, epoch, self.perplexity, self._train.tokens(chosen))
                 if self._step % self._steps_per_epoch == 0 or self._step % 500 == 0:
                     dev = self.dev_perplexity()
                     if dev < self._best:
                         self._best = dev
-                        self._save("best.safetensors", optimizer=False)
-                    log.write(self._step, epoch, self._tokens, shown.perplexity, dev, self._rate(), shown.speed)
+                        self._folder.save(BEST, Checkpoint(self._weights(), self._facts()))
+                    if log is not None:
+                        log.write(self._step, epoch, self._tokens, self.perplexity, dev, self._rate(), shown.speed)
                     shown.say(
-                        f"step {self._step}, epoch {epoch}: dev perplexity {dev:.2f}, train {shown.perplexity:.2f}"
+                        f"step {self._step}, epoch {epoch}: dev perplexity {dev:.2f}, train {self.perplexity:.2f}"
                     )
-                if self._stop or time.monotonic() - saved > 60 * self._plan.checkpoint_minutes:
-                    self._save("last.safetensors", optimizer=True)
+                if stop or time.monotonic() - saved > 60 * self._plan.checkpoint_minutes:
+                    self._folder.save(LAST, self._checkpoint())
                     saved = time.monotonic()
-                if self._stop:
+                if stop:
+                    self._processes.wait()  # a launcher ends all when one has ended
                     raise KeyboardInterrupt
-        self._save("last.safetensors", optimizer=True)
+        self._folder.save(LAST, self._checkpoint())
 
     def export(self) -> Path:
         """The best weights so far as a model folder, with a length predictor fitted to them."""
-        path = self._folder / "best.safetensors"
+        path = self._folder.path / BEST
         try:
             self._network.load_weights(load_checkpoint(path).tensors)
         except ValueError as error:
             raise ValueError(f"{path} cannot be used: {error}") from error
-        folder = self._folder / "model"
+        folder = self._folder.model
         save_model(folder, self._network, self._source, self._target, self._train.ratio, torch.float16)
         loaded = load_folder(folder)
         lengths = self._train.lengths(loaded.model, FITTED_PAIRS)
         save_predictor(folder / LENGTH, fit_length(lengths), loaded.fingerprint)
         return folder
 
-    def dev_perplexity(self) -> float:
-        """The perplexity of the development pairs."""
-        self._model.eval()
-        total, count = 0.0, 0
-        with torch.inference_mode():
-            for batch in self._dev.in_order(self._plan):
-                total += float(self._loss(batch, 0.0))
-                count += batch.tokens
-        self._model.train()
-        return math.exp(min(total / count, 100.0))
+    @property
+    def perplexity(self) -> float:
+        """The perplexity of the last few hundred batches."""
+        return math.nan if self._recent is None else math.exp(min(self._recent, 100.0))
 
-    def _learn(self, batch: Batch) -> tuple[float, int]:
+    def dev_perplexity(self) -> float:
+        """The perplexity of the development pairs, the same to the bit however many processes share them."""
+        self._model.eval()
+        batches = self._dev.in_order(self._plan)
+        losses = torch.zeros(len(batches), dtype=torch.float64)  # each by one process, and zero from the others
+        with torch.inference_mode():
+            for index in self._processes.share(range(len(batches))):
+                losses[index] = float(self._loss(self._dev.batch(batches[index]), 0.0))
+        self._model.train()
+        self._processes.add_up([losses])
+        count = sum(self._dev.tokens(chosen) for chosen in batches)
+        return math.exp(min(math.fsum(losses.tolist()) / count, 100.0))
+
+    def _learn(self, chosen: Sequence[int]) -> bool:
+        """Take one step; whether a process was told to stop."""
+        try:
+            loss, stop = self._gradients(chosen)
+        except LostProcessError:
+            self._folder.save(LAST, self._checkpoint())  # no weight has changed since the last step
+            raise
+        norm = float(clip_grad_norm_(self._network.parameters(), self._plan.clip))
+        if not (math.isfinite(loss) and math.isfinite(norm)):
+            raise DivergedError(
+                f"the loss is {loss} and its gradient {norm} at step {self._step + 1}: lower learning_rate;"
+                " the last checkpoint is intact"
+            )
         for group in self._optimizer.param_groups:
             group["lr"] = self._rate()
-        self._optimizer.zero_grad()
-        tokens = batch.tokens
-        loss = self._loss(batch, self._plan.label_smoothing) / tokens
-        value = float(loss.detach())
-        if not math.isfinite(value):
-            raise DivergedError(
-                f"the loss is {value} at step {self._step + 1}: lower learning_rate; the last checkpoint is intact"
-            )
-        self._fabric.backward(loss)
-        self._fabric.clip_gradients(self._model, self._optimizer, max_norm=self._plan.clip)
         self._optimizer.step()
-        return value, tokens
+        self._step += 1
+        self._tokens += self._train.tokens(chosen)
+        self._recent = loss if self._recent is None else 0.99 * self._recent + 0.01 * loss
+        return stop
+
+    def _gradients(self, chosen: Sequence[int]) -> tuple[float, bool]:
+        """Leave the gradient of a batch in the weights; its loss by token, and whether a process was told to stop.
+
+        The loss of every share is divided by the tokens of the whole batch, not of the share: the sums over all
+        processes are then what one process would have.
+        """
+        torch.manual_seed(chance(self._plan.seed, self._step, self._processes.rank))
+        self._optimizer.zero_grad()
+        loss = torch.zeros((), device=self._fabric.device)
+        if share := self._processes.share(chosen):  # a batch may have fewer pairs than there are processes
+            loss = self._loss(self._train.batch(share), self._plan.label_smoothing) / self._train.tokens(chosen)
+            self._fabric.backward(loss)
+        gradients = [
+            torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            for parameter in self._network.parameters()
+        ]
+        facts = torch.stack((loss.detach(), loss.new_tensor(float(self._stop))))
+        self._processes.add_up([*gradients, facts])
+        for parameter, gradient in zip(self._network.parameters(), gradients, strict=True):
+            parameter.grad = gradient
+        value, told = facts.tolist()
+        return value, told > 0
 
     def _loss(self, batch: Batch, smoothing: float) -> Tensor:
         device = self._fabric.device
@@ -186,14 +215,19 @@ class Trainer:
             for chosen in batches[self._step % self._steps_per_epoch :]:
                 yield epoch, chosen
 
+    def _agree(self) -> None:
+        """Processes that learn from other text than the first are an error, not a worse model."""
+        mine = (self._text + repr(self._recipe)).encode()
+        if self._processes.from_first(mine) != mine:
+            raise ValueError(f"process {self._processes.rank} has other text or another recipe than the first one")
+
     def _subwords(self, text: ParallelText) -> tuple[Subwords, Subwords]:
         plan = self._recipe.subwords
-        paths = self._folder / "source.spm", self._folder / "target.spm"
-        lines = text.sources, [line for targets in text.targets for line in targets]
-        for path, side, size in zip(paths, lines, (plan.source, plan.target), strict=True):
-            if not path.exists():
-                write_whole(path, Subwords.train(side, size, plan.lowercase).model)
-        return read_subwords(paths[0]), read_subwords(paths[1])
+        targets = [line for targets in text.targets for line in targets]
+        return (
+            self._folder.subwords("source.spm", lambda: Subwords.train(text.sources, plan.source, plan.lowercase)),
+            self._folder.subwords("target.spm", lambda: Subwords.train(targets, plan.target, plan.lowercase)),
+        )
 
     def _facts(self) -> dict[str, Any]:
         return {
@@ -201,38 +235,33 @@ class Trainer:
             "shape": asdict(self._network.shape),
             "recipe": sha256(repr(self._recipe).encode()).hexdigest(),
             "text": self._text,
+            "processes": self._processes.count,
             "ratio": self._train.ratio,
             "step": self._step,
             "tokens": self._tokens,
+            "loss": self._recent,
             "best": self._best if math.isfinite(self._best) else None,
         }
 
-    def _save(self, name: str, optimizer: bool) -> None:
-        tensors: dict[str, Tensor] = dict(self._network.named_parameters())
-        if optimizer:
-            tensors = {**tensors, **adam_tensors(self._optimizer, self._names), "random": torch.get_rng_state()}
-        save_checkpoint(self._folder / name, Checkpoint(tensors, self._facts()))
+    def _weights(self) -> dict[str, Tensor]:
+        return dict(self._network.named_parameters())
+
+    def _checkpoint(self) -> Checkpoint:
+        return Checkpoint({**self._weights(), **adam_tensors(self._optimizer, self._names)}, self._facts())
 
     def _resume(self) -> None:
-        path = self._folder / "last.safetensors"
-        if not path.exists():
-            return
-        checkpoint = load_checkpoint(path)
+        checkpoint = self._folder.begin(self._checkpoint())
         facts = checkpoint.facts
-        if facts.get("recipe") != self._facts()["recipe"]:
-            raise ValueError(f"{path} was trained by another recipe: use another folder")
-        if facts.get("text", self._text) != self._text:  # once it was not noted
-            raise ValueError(f"{path} was trained on other text or subwords: use another folder")
         try:
             self._network.load_weights(checkpoint.tensors)
             restore_adam(self._optimizer, self._names, checkpoint.tensors)
-            torch.set_rng_state(checkpoint.tensors["random"])
             self._step, self._tokens, best = (facts[name] for name in ("step", "tokens", "best"))
             if not 0 <= self._step <= self.total_steps:
                 raise ValueError(f"step {self._step} is not in this run")
+            self._recent = facts.get("loss")
             self._best = math.inf if best is None else float(best)
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
-            raise ValueError(f"{path} is not a checkpoint of this run: {error}") from error
+            raise ValueError(f"{self._folder.path / LAST} is not a checkpoint of this run: {error}") from error
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
@@ -271,39 +300,6 @@ def _fitted(batches: list[list[int]], count: int) -> list[list[int]]:
     return batches
 
 
-def read_log(path: Path) -> list[dict[str, str]]:
-    """The history of a run."""
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            reader = csv.DictReader(file, strict=True)
-            rows = list(reader)
-        if tuple(reader.fieldnames or ()) != LOG_COLUMNS:
-            raise ValueError("its columns are others")
-        for row in rows:
-            if None in row or not all(math.isfinite(float(each)) for each in row.values()):
-                raise ValueError(f"{row} is no line of it")
-            int(row["step"])
-    except (ValueError, TypeError, csv.Error) as error:
-        raise ValueError(f"{path} is damaged; remove it, and the run goes on: {error}") from error
-    return rows
-
-
-@final
-class Log:
-    """The history of a run as CSV, a plot and TensorBoard events; a resumed run forgets what it will repeat."""
-
-    def __init__(self, folder: Path, step: int) -> None:
-        self._path = folder / "log.csv"
-        history = read_log(self._path) if self._path.exists() else []
-        self._rows = [row for row in history if int(row["step"]) <= step]
-        self._events = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
-
-    def write(self, *values: float) -> None:
-        """Add a line."""
-        self._rows.append({name: f"{value:.6g}" for name, value in zip(LOG_COLUMNS, values, strict=True)})
-        for name, value in zip(LOG_COLUMNS[3:], values[3:], strict=True):
-            self._events.add_scalar(name, value, int(values[0]))
-        self._events.flush()
-        lines = [",".join(LOG_COLUMNS), *(",".join(row[name] for name in LOG_COLUMNS) for row in self._rows)]
-        write_whole(self._path, ("\n".join(lines) + "\n").encode())
-        plot_history(self._path.with_name("perplexity.png"), self._rows)
+def chance(seed: int, step: int, rank: int) -> int:
+    """Where the random numbers of a step begin: what is dropped depends on nothing that would have to be saved."""
+    return int(np.random.SeedSequence((seed, step, rank)).generate_state(1)[0])

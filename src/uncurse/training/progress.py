@@ -2,64 +2,41 @@
 
 from __future__ import annotations
 
-import math
-import sys
 import time
-from types import TracebackType
-from typing import Self, final
+from collections.abc import Sequence
+from typing import final
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
+from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, TextColumn, TimeRemainingColumn
+
+from uncurse.bar import Bar
 
 QUIET_SECONDS = 30.0  # between lines when nobody watches
 
 
 @final
-class Progress:
+class Progress(Bar):
     """Perplexity, tokens per second and the time left."""
 
-    def __init__(self, total: int, done: int) -> None:
-        self._console = Console(file=sys.stderr)
-        self._bar = Bar(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            console=self._console,
-            disable=not self._console.is_terminal,
-        )
-        self._task = self._bar.add_task("training", total=total, completed=done)
+    def __init__(self, total: int, done: int, shown: bool = True) -> None:
+        Bar.__init__(self, "training", done, total, shown)
         self._total = total
         self._first = done
         self._began = self._said = time.monotonic()
         self._tokens = 0
-        self._loss = math.nan
 
-    def __enter__(self) -> Self:
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._bar.stop()
-
-    @property
-    def perplexity(self) -> float:
-        """The perplexity of the last few hundred batches."""
-        return math.exp(min(self._loss, 100.0))
+    def columns(self, total: int | None) -> Sequence[ProgressColumn]:
+        """From left to right."""
+        return (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
 
     @property
     def speed(self) -> float:
         """Target tokens per second since the run began or was resumed."""
         return self._tokens / max(time.monotonic() - self._began, 1e-9)
 
-    def advance(self, step: int, epoch: int, loss: float, tokens: int) -> None:
+    def advance(self, step: int, epoch: int, perplexity: float, tokens: int) -> None:
         """A batch is done."""
         self._tokens += tokens
-        self._loss = loss if math.isnan(self._loss) else 0.99 * self._loss + 0.01 * loss
-        text = f"epoch {epoch} · perplexity {self.perplexity:.1f} · {self.speed:,.0f} tokens/s"
+        text = f"epoch {epoch} · perplexity {perplexity:.1f} · {self.speed:,.0f} tokens/s"
         self._bar.update(self._task, completed=step, description=text)
         now = time.monotonic()
         if self._bar.disable and now - self._said > QUIET_SECONDS:

@@ -1,0 +1,128 @@
+"""Corpora as they are kept: text, JSON lines and Parquet, read line by line and written from JSON lines."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
+
+from uncurse.jsonfile import parse_json
+
+if TYPE_CHECKING:
+    import pyarrow
+
+LONGEST_LINE: Final = 1 << 20  # bytes; a line without an end would fill the memory
+FIELD: Final = "text"  # of a JSON line or a Parquet row: the sentence
+
+
+class Form(Enum):
+    """How a corpus is kept."""
+
+    TEXT = "a sentence on each line"
+    JSON = "a JSON object on each line"
+    PARQUET = "a row for each sentence"
+
+    @staticmethod
+    def of(path: Path) -> Form:
+        """By the end of a file's name."""
+        return {".jsonl": Form.JSON, ".parquet": Form.PARQUET}.get(path.suffix, Form.TEXT)
+
+
+def sentences_of(files: Iterable[Path]) -> Iterator[str]:
+    """The sentences of files, in order; standard input if there are none."""
+    files = list(files)
+    if not files:
+        yield from _decoded(sys.stdin.buffer, "standard input")
+    for path in files:
+        form = Form.of(path)
+        if form is Form.PARQUET:
+            yield from _rows(path)
+            continue
+        with path.open("rb") as file:
+            lines = _decoded(file, str(path))
+            yield from lines if form is Form.TEXT else _fields(lines, path)
+
+
+def write_corpus(form: Form, contents: Iterable[bytes], file: BinaryIO) -> None:
+    """Write the lines of shards; for Parquet they are JSON records, and each shard becomes a row group."""
+    if form is not Form.PARQUET:
+        for content in contents:
+            file.write(content)
+        return
+    import pyarrow.parquet
+
+    schema = _schema()
+    with pyarrow.parquet.ParquetWriter(file, schema) as writer:
+        for content in contents:
+            records = [json.loads(line) for line in content.splitlines()]
+            writer.write_table(pyarrow.Table.from_pylist(records, schema))
+
+
+def _decoded(file: BinaryIO, name: str) -> Iterator[str]:
+    for number, raw in enumerate(iter(lambda: file.readline(LONGEST_LINE + 1), b""), start=1):
+        if len(raw) > LONGEST_LINE:
+            raise ValueError(f"{name}, line {number} has more than {LONGEST_LINE} bytes")
+        try:
+            yield raw.decode("utf-8").rstrip("\r\n")
+        except UnicodeDecodeError:
+            raise ValueError(f"{name}, line {number}: not valid UTF-8") from None
+
+
+def _fields(lines: Iterator[str], path: Path) -> Iterator[str]:
+    for number, line in enumerate(lines, start=1):
+        try:
+            found = parse_json(line)
+        except ValueError:
+            raise ValueError(f"{path}, line {number}: not JSON") from None
+        text = found.get(FIELD) if isinstance(found, dict) else None
+        yield _sentence(text, f"{path}, line {number}")
+
+
+def _rows(path: Path) -> Iterator[str]:
+    import pyarrow.parquet
+
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            if FIELD not in file.schema_arrow.names:
+                raise ValueError(f"{path} has no column {FIELD!r}: {', '.join(file.schema_arrow.names)}")
+            number = 0
+            for batch in file.iter_batches(columns=[FIELD]):
+                for value in batch.column(0).to_pylist():
+                    number += 1
+                    yield _sentence(value, f"{path}, row {number}")
+    except pyarrow.ArrowException as error:
+        raise ValueError(f"{path} is not a whole Parquet file: {error}") from None
+
+
+def _sentence(text: Any, where: str) -> str:  # noqa: ANN401  (whatever was in the file)
+    if not isinstance(text, str):
+        raise ValueError(f"{where}: there is no {FIELD!r} with a sentence")
+    if len(text.splitlines()) > 1:
+        raise ValueError(f"{where}: the text has more than one line")
+    return text
+
+
+def _schema() -> pyarrow.Schema:
+    """What `uncurse.records.record_of` says, as columns."""
+    import pyarrow
+
+    hypothesis = [
+        ("text", pyarrow.string()),
+        ("tokens", pyarrow.list_(pyarrow.int64())),
+        ("log_prob", pyarrow.float64()),
+        ("score", pyarrow.float64()),
+        ("length", pyarrow.int64()),
+    ]
+    search = [
+        ("predicted_length", pyarrow.float64()),
+        ("certificate", pyarrow.string()),
+        ("gap", pyarrow.float64()),
+        ("steps", pyarrow.int64()),
+        ("model_rows", pyarrow.int64()),
+        ("signature", pyarrow.string()),
+        ("others", pyarrow.list_(pyarrow.struct(hypothesis))),
+    ]
+    return pyarrow.schema(hypothesis + search)

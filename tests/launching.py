@@ -1,0 +1,122 @@
+"""Training processes as a launcher starts them, to be watched and to be killed.
+
+They are forked from a server that has imported everything, so that most of their time is spent on training.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+
+from uncurse.cli import main
+from uncurse.training.checkpoint import load_checkpoint
+
+SECONDS = 300.0  # no process of a test takes longer
+Work = Callable[[], None]
+
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload(["uncurse.training.loop", "uncurse.training.processes"])
+
+
+@dataclass(frozen=True)
+class Started:
+    """A process and the files with what it says."""
+
+    process: ForkServerProcess
+    out: Path
+    error: Path
+
+    def wait(self) -> int:
+        """Its exit status, which is the negative number of the signal that killed it; it has to end by itself."""
+        self.process.join(SECONDS)
+        assert self.process.exitcode is not None, f"a process did not end within {SECONDS:.0f} s"
+        return self.process.exitcode
+
+
+@dataclass(frozen=True)
+class Command:
+    """`uncurse` with arguments."""
+
+    arguments: tuple[str, ...]
+
+    def __call__(self) -> None:
+        main(list(self.arguments))
+
+
+def training(recipe: Path, out: Path, data: Path | None = None) -> Command:
+    data = data or recipe.parent
+    return Command(("train", str(recipe), "--data", str(data), "--out", str(out), "--threads", "1"))
+
+
+@contextmanager
+def started(folder: Path, work: Sequence[Work], timeout: float = 30.0) -> Iterator[list[Started]]:
+    """One process for each piece of work; what they say goes to files in a folder. None is left behind."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        places = _places(len(work))
+        processes = []
+        for rank, (each, place) in enumerate(zip(work, places, strict=True)):
+            said = Started(
+                _context.Process(
+                    target=_run, args=(each, place, folder / f"out.{rank}", folder / f"error.{rank}", timeout)
+                ),
+                folder / f"out.{rank}",
+                folder / f"error.{rank}",
+            )
+            said.process.start()
+            stack.callback(_ended, said.process)
+            processes.append(said)
+        yield processes
+
+
+def run(folder: Path, work: Sequence[Work], timeout: float = 30.0) -> list[int]:
+    """Run pieces of work side by side to their end: the exit status of each."""
+    with started(folder, work, timeout) as processes:
+        return [each.wait() for each in processes]
+
+
+def wait_for_step(folder: Path, step: int) -> None:
+    """Until a run has saved a step."""
+    end = time.monotonic() + SECONDS
+    while time.monotonic() < end:
+        path = folder / "last.safetensors"
+        if path.exists() and load_checkpoint(path).facts["step"] >= step:
+            return
+        time.sleep(0.002)
+    raise AssertionError(f"step {step} was not reached")
+
+
+def _places(count: int) -> list[dict[str, str]]:
+    """What torchrun tells each process."""
+    if count == 1:
+        return [{}]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(count)}
+    return [{**meeting, "RANK": str(rank), "GLOO_SOCKET_IFNAME": "lo"} for rank in range(count)]
+
+
+def _run(work: Work, place: Mapping[str, str], out: Path, error: Path, timeout: float) -> None:
+    from uncurse.training import processes
+
+    vars(processes)["TIMEOUT"] = timedelta(seconds=timeout)
+    os.environ.update(place)
+    for stream, path in ((sys.stdout, out), (sys.stderr, error)):
+        stream.flush()
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), stream.fileno())
+    work()
+
+
+def _ended(process: ForkServerProcess) -> None:
+    process.kill()
+    process.join()

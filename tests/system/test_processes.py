@@ -1,0 +1,192 @@
+"""Several processes train as one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from launching import SECONDS, Started, run, started, training, wait_for_step
+from made_up import write_restless_task
+from safetensors.torch import load_file, save_file
+
+from uncurse.models.directory import load_folder
+from uncurse.training.checkpoint import load_checkpoint
+from uncurse.training.loop import Trainer, chance
+from uncurse.training.processes import ALONE, Processes, joined
+from uncurse.training.recipe import read_recipe
+
+# A batch of the run, one whose halves differ in length, and one with fewer pairs than there are processes.
+BATCHES = (tuple(range(32)), (0, 1, 2, 3, 4, 5, 6), (9,))
+
+
+def gradients(recipe: Path, folder: Path, processes: Processes) -> dict[str, torch.Tensor]:
+    """What a process has after each of the batches, and a few numbers beside it."""
+    trainer = Trainer(read_recipe(recipe), recipe.parent, folder, processes=processes)
+    found = {}
+    for index, chosen in enumerate(BATCHES):
+        loss, _ = trainer._gradients(chosen)
+        for name, parameter in trainer._network.named_parameters():
+            assert parameter.grad is not None
+            found[f"{index}.{name}"] = parameter.grad.clone()
+        found[f"{index}.loss"] = torch.tensor([loss])
+    found["dev"] = torch.tensor([trainer.dev_perplexity()], dtype=torch.float64)
+    found["seed"] = torch.tensor([torch.initial_seed()])
+    return found
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """The work of one process."""
+
+    recipe: Path
+    folder: Path
+
+    def __call__(self) -> None:
+        with joined("cpu") as processes:
+            found = gradients(self.recipe, self.folder / "run", processes)
+            save_file(found, self.folder / f"{processes.rank}.safetensors")
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Small enough for a second, with dropout, so that chance has a part in it."""
+    return write_restless_task(tmp_path_factory.mktemp("task"))
+
+
+@pytest.fixture(scope="module")
+def pair(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two processes, each of which was told another folder."""
+    folder = tmp_path_factory.mktemp("pair")
+    statuses = run(folder, [training(recipe, folder / name) for name in ("run", "other")])
+    assert statuses == [0, 0], (folder / "error.0").read_text() + (folder / "error.1").read_text()
+    return folder
+
+
+def lines_of(*processes: Started) -> list[str]:
+    """What processes complain about."""
+    said = "".join(each.error.read_text(encoding="utf-8") for each in processes)
+    return [line for line in said.splitlines() if line.startswith("uncurse: ") or "Error" in line]
+
+
+def test_gradients_and_perplexity_are_those_of_one_process(tmp_path: Path) -> None:
+    recipe = write_restless_task(tmp_path, dropout=0.0)
+    assert run(tmp_path, [Gradients(recipe, tmp_path)] * 2) == [0, 0], (tmp_path / "error.0").read_text()
+    one, two = (load_file(tmp_path / f"{rank}.safetensors") for rank in range(2))
+    alone = gradients(recipe, tmp_path / "alone", ALONE)
+    assert one.keys() == two.keys() == alone.keys()
+    for name, expected in alone.items():
+        if name not in ("seed", "dev"):
+            assert one[name].equal(two[name]), name
+            assert (one[name] - expected).abs().max() <= 1e-5, name
+            assert expected.abs().max() > 1e-3 or "attention" in name, name
+    assert one["dev"].item() == two["dev"].item() == alone["dev"].item()
+
+
+def test_chance_differs_by_process_and_step_and_can_be_repeated(tmp_path: Path, recipe: Path) -> None:
+    assert run(tmp_path, [Gradients(recipe, tmp_path)] * 2) == [0, 0]
+    seeds = [int(load_file(tmp_path / f"{rank}.safetensors")["seed"]) for rank in range(2)]
+    assert seeds == [chance(3, 0, 0), chance(3, 0, 1)]
+    assert len({chance(seed, step, rank) for seed in range(5) for step in range(40) for rank in range(5)}) == 1000
+
+
+def test_only_the_first_process_writes(pair: Path) -> None:
+    assert not (pair / "other").exists()
+    assert load_folder(pair / "run" / "model").predictor is not None
+    assert len(list((pair / "run" / "tensorboard").iterdir())) == 1
+    rows = (pair / "run" / "log.csv").read_text(encoding="utf-8").splitlines()
+    assert [row.split(",")[0] for row in rows] == ["step", "7", "14"]
+    assert "the model is in" in (pair / "out.0").read_text(encoding="utf-8")
+    assert (pair / "out.1").read_text(encoding="utf-8") == ""
+    assert (pair / "error.1").read_text(encoding="utf-8") == ""
+
+
+def test_two_processes_told_to_stop_go_on_to_the_same_weights(recipe: Path, pair: Path, tmp_path: Path) -> None:
+    """The signal reaches one of them only, and every process stops at the same step."""
+    work = [training(recipe, tmp_path / "run")] * 2
+    with started(tmp_path, work) as processes:
+        wait_for_step(tmp_path / "run", 3)
+        os.kill(processes[1].process.pid or 0, signal.SIGTERM)
+        assert [each.wait() for each in processes] == [130, 130]
+        assert lines_of(*processes) == []
+    assert 3 <= load_checkpoint(tmp_path / "run" / "last.safetensors").facts["step"] < 14
+    assert run(tmp_path, work) == [0, 0]
+    for name in ("last.safetensors", "best.safetensors", "model/weights.safetensors", "model/length.safetensors"):
+        assert (tmp_path / "run" / name).read_bytes() == (pair / "run" / name).read_bytes(), name
+
+
+def test_a_folder_keeps_to_the_number_of_its_processes(recipe: Path, pair: Path) -> None:
+    with pytest.raises(ValueError, match="was trained by 2 and not by 1 processes"):
+        Trainer(read_recipe(recipe), recipe.parent, pair / "run")
+
+
+def test_an_error_of_all_is_one_line(recipe: Path, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.toml"
+    bad.write_text(recipe.read_text(encoding="utf-8").replace("epochs", "epoch"), encoding="utf-8")
+    with started(tmp_path, [training(bad, tmp_path / "run", recipe.parent)] * 2) as processes:
+        assert [each.wait() for each in processes] == [2, 2]
+        (line,) = lines_of(*processes)
+        assert "unknown key 'training.epoch'; did you mean 'epochs'?" in line
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_error_of_one_ends_all_with_one_line(recipe: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    work = [training(recipe, tmp_path / "run"), training(recipe, tmp_path / "run", elsewhere)]
+    with started(tmp_path, work) as processes:
+        assert [each.wait() for each in processes] == [2, 2]
+        (line,) = lines_of(*processes)
+        assert str(elsewhere / "train.source") in line
+
+
+def test_a_process_with_other_text_is_noticed(recipe: Path, tmp_path: Path) -> None:
+    write_restless_task(tmp_path, lines=201)
+    work = [training(recipe, tmp_path / "run"), training(recipe, tmp_path / "run", tmp_path)]
+    with started(tmp_path, work) as processes:
+        assert [each.wait() for each in processes] == [2, 2]
+        (line,) = lines_of(*processes)
+        assert "process 1 has other text or another recipe than the first one" in line
+
+
+@pytest.mark.parametrize("frozen", [0, 1])
+def test_a_silent_process_is_not_waited_for_forever(recipe: Path, tmp_path: Path, frozen: int) -> None:
+    with started(tmp_path, [training(recipe, tmp_path / "run")] * 2, timeout=3.0) as processes:
+        wait_for_step(tmp_path / "run", 3)
+        os.kill(processes[frozen].process.pid or 0, signal.SIGSTOP)
+        other = processes[1 - frozen]
+        assert other.wait() == 2
+        (line,) = lines_of(other)
+        assert "another process of this run has ended or is silent" in line
+
+
+def test_torchrun_starts_processes_again_when_one_is_killed(recipe: Path, pair: Path, tmp_path: Path) -> None:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = ["-m", "uncurse", *training(recipe, tmp_path / "run").arguments]
+    with (tmp_path / "error").open("wb") as said:
+        run = subprocess.Popen([*launcher, "--max-restarts", "1", *command], stdout=said, stderr=said)
+    try:
+        wait_for_step(tmp_path / "run", 1)
+        os.kill(child_of(run.pid, "RANK=1"), signal.SIGKILL)
+        assert run.wait(SECONDS) == 0, (tmp_path / "error").read_text(encoding="utf-8")
+    finally:
+        run.terminate()  # and its processes with it
+        run.wait(SECONDS)
+    assert (tmp_path / "run" / "last.safetensors").read_bytes() == (pair / "run" / "last.safetensors").read_bytes()
+    assert (tmp_path / "error").read_text(encoding="utf-8").count("the model is in") == 1
+
+
+def child_of(parent: int, variable: str) -> int:
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            status, variables = (folder / "stat").read_text(), (folder / "environ").read_bytes().split(b"\0")
+        except OSError:  # it has ended
+            continue
+        if int(status.rpartition(")")[2].split()[1]) == parent and variable.encode() in variables:
+            return int(folder.name)
+    raise AssertionError(f"{parent} has no child with {variable}")
