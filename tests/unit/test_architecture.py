@@ -16,6 +16,7 @@ ORDER = [
     "arrays",
     "version",
     "files",
+    "pages",
     "registry",
     "settings",
     "catalogue",
@@ -48,6 +49,7 @@ ORDER = [
     "training",
     "evaluation",
     "study",
+    "serving",
     "cli",
 ]
 
