@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
+import uvicorn
 from letters import LetterEncoder
 
 from uncurse import Continuations
 from uncurse.arrays import Floats, Ints
 from uncurse.length import FixedRatio, LengthPredictor
 from uncurse.rescoring import proportional_length
+from uncurse.serving.app import Service
+from uncurse.serving.running import address_of, listen
 from uncurse.testing.models import RandomState
 from uncurse.translator import Translator
 
@@ -33,6 +37,7 @@ class Held(LetterEncoder):  # type: ignore[misc]
 
     def __init__(self, seed: int, ending: float = 1.0) -> None:
         LetterEncoder.__init__(self, seed=seed, vocabulary=7, ending=ending, attends=True)
+        self.asked = False  # for a first step
         self.rows: list[int] = []
         self.during: dict[int, Callable[[], object]] = {}
         self._may = threading.Semaphore(0)
@@ -48,6 +53,7 @@ class Held(LetterEncoder):  # type: ignore[misc]
         self._may.release()
 
     def step(self, state: RandomState, tokens: Ints, k: int, attention: bool) -> tuple[Continuations, RandomState]:
+        self.asked = True
         while not self._free.is_set() and not self._may.acquire(timeout=0.01):
             pass
         self.rows.append(len(tokens))
@@ -71,3 +77,18 @@ def letters(ending: float = 1.0, predictor: LengthPredictor | None = FixedRatio(
     """A translator of no use to anybody, whose every result can be told beforehand."""
     model = LetterEncoder(seed=1, vocabulary=7, ending=ending, attends=True)
     return Translator(model, Letters(), Letters(), predictor)
+
+
+@contextmanager
+def serving(service: Service) -> Iterator[str]:
+    """The service at an address of its own for as long as it is needed."""
+    listening = listen("127.0.0.1", 0)
+    server = uvicorn.Server(uvicorn.Config(service.app(), log_level="warning", lifespan="on", ws="none"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+    thread.start()
+    try:
+        yield address_of(listening)
+    finally:
+        server.should_exit = True
+        thread.join(60)
+        assert not thread.is_alive()

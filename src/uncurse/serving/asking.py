@@ -33,7 +33,11 @@ def _encodable(text: str) -> str:
 
 
 Line = Annotated[str, AfterValidator(_encodable)]
-Whole = Annotated[int, BeforeValidator(_whole)]
+Whole = Annotated[int, Field(ge=1), BeforeValidator(_whole)]
+Beam = Annotated[
+    Whole | None,
+    Field(default=None, description="The width of the beam; unless given 10, or the widest there is."),
+]
 Ratio = Annotated[
     float | None,
     Field(
@@ -71,10 +75,10 @@ class TranslationRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     sentences: list[Line] = Field(min_length=1, description="One or many; each is a line of text.")
-    beam: Whole = Field(default=10, ge=1, description="The width of the beam.")
+    beam: Beam = None
     score: str = Field(default="bp-norm", max_length=200, description="How hypotheses are scored; see /methods.")
     stop: str = Field(default="optimal", max_length=200, description="When the search stops; see /methods.")
-    n_best: Whole = Field(default=1, ge=1, description="How many translations of each sentence.")
+    n_best: Whole = Field(default=1, description="How many translations of each sentence.")
     slots: SlotsName = "occupy"
     max_length: MaxLength = None
     ratio: Ratio = None
@@ -83,11 +87,10 @@ class TranslationRequest(BaseModel):
     def order(self, translator: Translator, limits: Limits) -> TranslationOrder:
         """The order this makes, if the model and the service allow it."""
         _within("sentences", len(self.sentences), limits.sentences)
-        _within("beam", self.beam, limits.width)
         _within("n_best", self.n_best, limits.width)
         _within("deadline", self.deadline, limits.deadline)
         decoding = Decoding(
-            self.beam,
+            _width(self.beam, limits),
             _parsed("score", SCORES.parse, self.score),
             _parsed("stop", RULES.parse, self.stop),
             self.n_best,
@@ -110,7 +113,7 @@ class ExplanationRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     sentence: Line = Field(min_length=1, pattern=r"\S")
-    beam: Whole = Field(default=10, ge=1, description="The width of the beam.")
+    beam: Beam = None
     reward: float = Field(
         default=1.0, ge=-1000, le=1000, allow_inf_nan=False, description="r of the scores that need one."
     )
@@ -121,13 +124,17 @@ class ExplanationRequest(BaseModel):
 
     def order(self, translator: Translator, limits: Limits) -> ExplanationOrder:
         """The order this makes, if the model and the service allow it."""
-        _within("beam", self.beam, limits.width)
         _within("deadline", self.deadline, limits.deadline)
         predictor = _predictor(translator, self.ratio)
         if predictor is None:
             raise Refused(("ratio",), "an expected length is needed, and this model predicts none: give a ratio")
-        decoding = Decoding(self.beam, LogProb(), slots=Slots(self.slots))
+        decoding = Decoding(_width(self.beam, limits), LogProb(), slots=Slots(self.slots))
         return ExplanationOrder(Task(decoding, _limit(self.max_length, predictor), self.ratio), self.reward)
+
+
+def _width(beam: int | None, limits: Limits) -> int:
+    _within("beam", beam, limits.width)
+    return min(Decoding().width, limits.width) if beam is None else beam
 
 
 def _within(field: str, number: float | None, most: float) -> None:

@@ -63,7 +63,7 @@ def _describe_problems(operation: dict[str, Any], problems: dict[int, str]) -> N
 def _describe_limits(parts: dict[str, Any], limits: Limits) -> None:
     translation, explanation = parts["TranslationRequest"]["properties"], parts["ExplanationRequest"]["properties"]
     translation["sentences"]["maxItems"] = limits.sentences
-    for width in (translation["beam"], translation["n_best"], explanation["beam"]):
-        width["maximum"] = limits.width
-    for deadline in (translation["deadline"], explanation["deadline"]):
-        deadline["anyOf"][0]["maximum"] = limits.deadline
+    translation["n_best"]["maximum"] = limits.width
+    for fields in (translation, explanation):
+        fields["beam"]["anyOf"][0]["maximum"] = limits.width
+        fields["deadline"]["anyOf"][0]["maximum"] = limits.deadline
