@@ -1,8 +1,9 @@
-"""What `/openapi.json` says is true: Schemathesis makes requests of it, right and wrong ones, and reads the answers."""
+"""What `/openapi.json` says is true: Schemathesis makes requests of it, right and wrong, and reads the answers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import schemathesis
@@ -15,7 +16,7 @@ from uncurse.serving.app import Service
 from uncurse.serving.options import Limits
 
 SERVICE = Service(letters(predictor=Quantiles()), "letters", Limits(sentences=4, width=8, deadline=30.0))
-# What a string must be like to name a score or a limit is more than a schema can say: here are some that are right.
+# How a string names a score or a limit is more than a schema can say: here are some that are right.
 CHOICES = {
     "score": ["gnmt:alpha=0.2,beta=0.3", "word-reward:reward=-0.5", "bp-norm", "adaptive-reward", "log-prob"],
     "stop": ["beam-full:patience=2", "optimal", "predicted-horizon", "hf-heuristic", "exhaustive"],
@@ -48,7 +49,7 @@ def test_the_names_used_here_are_names() -> None:
 
 @schema.parametrize()
 @settings(max_examples=25)
-def test_every_answer_is_as_described(case: schemathesis.Case, address: str) -> None:
+def test_every_answer_is_as_described(case: schemathesis.Case[Any], address: str) -> None:
     response = case.call(base_url=address)
     too_late = response.status_code == 503  # some are given no time at all; that is no mistake of the service
     case.validate_response(response, excluded_checks=[not_a_server_error] if too_late else [])

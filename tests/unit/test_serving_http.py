@@ -309,7 +309,7 @@ def test_a_token_is_asked_for_and_compared_in_constant_time(monkeypatch: pytest.
             assert client.get(path).headers["www-authenticate"] == "Bearer"
             problem_of(client.get(path), 401)
             for wrong in ("s3cre", "s3cret2", "", "Ünsinn"):
-                problem_of(client.get(path, headers={"authorization": f"Bearer {wrong}".encode()}), 401)
+                problem_of(client.get(path, headers={b"authorization": f"Bearer {wrong}".encode()}), 401)
             problem_of(client.get(path, headers={"authorization": "Basic s3cret"}), 401)
         compared.clear()
         good = {"authorization": "bearer s3cret"}

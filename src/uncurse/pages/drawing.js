@@ -107,8 +107,9 @@ function scaleOf(kind, values, from, to) {
     const inset = values.length > 1 ? 0 : (to - from) / 2;
     return { at: (value) => linear(0, values.length - 1, from + inset, to)(values.indexOf(value)), ticks: values };
   }
-  if (kind === "linear") {
-    return { at: linear(low, high, from, to), ticks: ticksOf(low, high, Math.max(3, (to - from) / 80)).values };
+  if (kind === "linear" || kind === "whole") {
+    const ticks = ticksOf(low, high, Math.max(3, (to - from) / 80)).values;
+    return { at: linear(low, high, from, to), ticks: kind === "whole" ? ticks.filter(Number.isInteger) : ticks };
   }
   const at = linear(Math.log(low), Math.log(high), from, to);
   return { at: (value) => at(Math.log(value)), ticks: kind === "log" ? values : decades(low, high) };
@@ -142,7 +143,7 @@ class Chart {
     host.append(this.#canvas, ...(numbers ? [this.#numbers] : []));
     this.#numbers.addEventListener("toggle", () => this.#tabulate());
     this.#canvas.addEventListener("pointermove", (event) => this.#point(event));
-    this.#canvas.addEventListener("pointerdown", (event) => this.#point(event));
+    this.#canvas.addEventListener("pointerdown", (event) => this.#point(event, true));
     // A finger that lifts has left, too; what it has shown stays until the chart loses the focus.
     this.#canvas.addEventListener("pointerleave", (event) => event.pointerType === "mouse" && this.#hide());
     this.#canvas.addEventListener("blur", () => this.#hide());
@@ -217,13 +218,14 @@ class Chart {
     this.#cursor.replaceChildren();
   }
 
-  #point(event) {
+  #point(event, picked = false) {
     if (!this.#stops.length) return;
     const frame = this.#canvas.getBoundingClientRect();
     const left = event.clientX - frame.left, top = event.clientY - frame.top;
     const far = (stop) => Math.hypot(stop.left - left, stop.point ? stop.top - top : 0);
     const nearest = this.#stops.reduce((best, stop, place) => (far(stop) < far(this.#stops[best]) ? place : best), 0);
     if (nearest !== this.#current || this.#tip.hidden) this.#show(nearest, false);
+    if (picked) this.#pick();
   }
 
   #key(event) {
@@ -233,6 +235,13 @@ class Chart {
     if (!(event.key in next) || last < 0) return;
     event.preventDefault();
     this.#show(Math.max(0, Math.min(last, next[event.key])), true);
+    this.#pick();
+  }
+
+  /** Clicking and arrow keys choose what pointing only shows. */
+  #pick() {
+    const stop = this.#stops[this.#current];
+    this.#spec.picked?.(stop.point ?? stop.value);
   }
 
   #tabulate() {
@@ -260,8 +269,10 @@ function tableOf(head, rows) {
 function drawSeries(series, x, y) {
   const group = coloured(svg("g", { class: "series", "data-name": series.name }), series.look);
   if (series.line !== false) {
-    const path = series.points.map((point) => `${x(point.x).toFixed(1)},${y(point.y).toFixed(1)}`).join("L");
-    group.append(svg("path", { d: `M${path}`, class: "line", "stroke-dasharray": series.look.dash }));
+    // What is known only from a step on rises at that step, not on the way to it.
+    const to = (point) => (series.stepped ? `H${x(point.x).toFixed(1)}V${y(point.y).toFixed(1)}` : `L${x(point.x).toFixed(1)},${y(point.y).toFixed(1)}`);
+    const path = series.points.map((point, place) => (place ? to(point) : `M${x(point.x).toFixed(1)},${y(point.y).toFixed(1)}`)).join("");
+    group.append(svg("path", { d: path, class: "line", "stroke-dasharray": series.look.dash }));
   }
   group.append(...series.points.map((point) => {
     const mark = marker(series.look, x(point.x), y(point.y), point.size);
@@ -320,7 +331,10 @@ function candidateChart({ references = [], predicted, limit }, points, lookOf, r
       label: "", line: false, look: { colour: told ? "var(--ink)" : "var(--soft)", shape: "circle", open: !told },
       points: points.filter((point) => (point.text !== null) === told),
     })),
-    x: { kind: "linear", label: references.length ? "length in tokens; ticks: references" : "length in tokens", values: [Math.min(...lengths) - 1, Math.max(...lengths)] },
+    x: {
+      kind: "whole", label: references.length ? "length in tokens; ticks: references" : "length in tokens",
+      values: [Math.min(...lengths) - 1, Math.max(...lengths)],
+    },
     y: { span: 2 },
     decorate: (x, y, box) => [
       ...(predicted === null ? [] : line(x, box, predicted, "predicted", 0)),
