@@ -40,19 +40,16 @@ def serve(
     limits = Limits(max_body, max_sentences, max_pieces, max_beam, max_waiting, deadline, batch_tokens)
     token = None if token_file is None else read_token(token_file)
     chosen = examples_for(model) if examples is None else read_examples(examples)
-    listening = listen(host, port)
-    import torch
+    with listen(host, port) as listening:
+        import torch
 
-    from uncurse.loading import load
+        from uncurse.loading import load
 
-    if threads:
-        torch.set_num_threads(threads)
-    translator = load(model, device, dtype, source_lang, target_lang)
-    service = Service(translator, name_of(model), limits, token, chosen)
-
-    def ready() -> None:
+        if threads:
+            torch.set_num_threads(threads)
+        translator = load(model, device, dtype, source_lang, target_lang)
+        service = Service(translator, name_of(model), limits, token, chosen)
         typer.echo(f"{service.name} is served at {address_of(listening)}")
         if token is None and not is_loopback(listening):
             typer.echo("anyone who can reach this address can use it; --token-file asks for a token", err=True)
-
-    run(service, listening, ready)
+        run(service, listening)

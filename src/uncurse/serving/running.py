@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from collections.abc import Callable
 from pathlib import Path
 
 import uvicorn
@@ -49,7 +48,7 @@ def name_of(model: str | None) -> str:
     return folder.resolve().name if folder.is_dir() else model
 
 
-def run(service: Service, listening: socket.socket, ready: Callable[[], None]) -> None:
+def run(service: Service, listening: socket.socket) -> None:
     """Serve until a signal comes (SIGINT, SIGTERM); what was begun is finished, which the deadline bounds."""
     config = uvicorn.Config(
         service.app(),
@@ -60,6 +59,4 @@ def run(service: Service, listening: socket.socket, ready: Callable[[], None]) -
         lifespan="on",
         ws="none",
     )
-    server = uvicorn.Server(config)
-    ready()
-    server.run(sockets=[listening])
+    uvicorn.Server(config).run(sockets=[listening])
