@@ -43,7 +43,7 @@ def main() -> None:
     lines = [line for line, _ in zip(sentences_of([options.source]), range(options.lines), strict=False)]
     shards = list(shards_of(lines))
     opening = Opening(options.model, dtype=options.dtype)
-    signature = opening().model.signature
+    signature = opening().signature
     works = [Work(shard, Task(Decoding.of(options.beam)), Style.TEXT, signature) for shard in shards]
     engines: dict[str, Engine] = {
         "one process": Local(), "1 worker": Cluster(workers=1), "2 workers": Cluster(workers=2)

@@ -79,8 +79,7 @@ def main() -> None:
             for number in range(count):
                 file.write("".join("abcdef"[number // 6**place % 6] for place in range(1 + number % 3)) + "\n")
         works = (
-            Work(shard, task, Style.TEXT, translator.model.signature)
-            for shard in shards_of(sentences_of([corpus]))
+            Work(shard, task, Style.TEXT, translator.signature) for shard in shards_of(sentences_of([corpus]))
         )
         failures = translate_corpus(
             Local(), lambda: translator, works, Parts(out, "a benchmark", resume=False), Form.TEXT, report

@@ -8,7 +8,7 @@ from typing import final
 
 import numpy as np
 
-from uncurse.arrays import Floats, Ints
+from uncurse.arrays import Bools, Floats, Ints
 from uncurse.decoding import Sentence
 from uncurse.rescoring import Source, without_prefix
 
@@ -43,6 +43,13 @@ class Batch:
         )
         fewest = _ints(each.min_length for each in sentences)
         return Batch(ticket, page, -prefix, np.zeros_like(prefix), fewest, source, tuple(sentences))
+
+    def holders(self, tickets: Sequence[int]) -> Bools:
+        """Which sentences have one of some tickets, [batch]."""
+        for ticket in tickets:
+            if ticket not in self.ticket:
+                raise KeyError(f"no sentence with ticket {ticket} is being searched for")
+        return np.isin(self.ticket, tickets)
 
     def take(self, positions: Ints) -> Batch:
         """The sentences at some positions."""

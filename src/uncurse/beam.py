@@ -152,13 +152,12 @@ class Beam(Generic[S]):
         self._select(step.parents[go_on])
         return self._leave(leaving)
 
-    def withdraw(self, position: int) -> Trace:
-        """Take a sentence out of the batch between steps."""
-        leaving = np.arange(len(self.batch)) == position
-        others = np.flatnonzero(self._rows.sentence != position)
+    def withdraw(self, leaving: Bools) -> list[Trace]:
+        """Take sentences out of the batch between steps."""
+        others = np.flatnonzero(~leaving[self._rows.sentence])
         self._rows = self._rows.take(others)
         self._select(others)
-        return self._leave(leaving)[0]
+        return self._leave(leaving)
 
     def pruned(self, positions: Ints) -> Floats:
         """The best S that sentences let go at each step, [positions, steps]; void after their own step."""

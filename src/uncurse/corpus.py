@@ -43,7 +43,7 @@ class Work:
 
     def __call__(self, translator: Translator) -> bytes:
         """What is written for the lines."""
-        if translator.model.signature != self.signature:
+        if translator.signature != self.signature:
             raise ValueError("the models of the workers are not the same")
         translations = translator.shard(self.shard, self.task)
         written = (

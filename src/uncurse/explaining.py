@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
 from typing import final
 
 import numpy as np
 
 from uncurse.forced import Forced
-from uncurse.judging import judge_all
+from uncurse.judging import Case, Course, judge_all
 from uncurse.rescoring import SCORES, Paths, Rescorer, Rewards, Source, needs
 from uncurse.result import Result
 from uncurse.stopping import RULES, Exhaustive, StoppingRule
@@ -30,9 +30,10 @@ def standard_scores(reward: float, attends: bool) -> list[Rescorer]:
 @final
 @dataclass(frozen=True)
 class Candidate:
-    """A finished hypothesis that some score prefers to all others of its beam."""
+    """A finished hypothesis, and the scores that prefer it to all others of its beam."""
 
     tokens: tuple[int, ...]
+    rank: int  # its place among the continuations of the step at which it ended
     log_prob: float
     scores: tuple[float, ...]  # by each score
     chosen_by: tuple[Rescorer, ...]
@@ -69,23 +70,31 @@ class Explanation:
             else np.empty((0, len(self.scores)))
         )  # [finished, scores]
 
-    def candidates(self, most: int) -> list[Candidate]:
-        """What any score prefers, and the likeliest others up to so many, by length."""
+    def candidates(self, most: int, wanted: Collection[tuple[int, ...]] = ()) -> list[Candidate]:
+        """What any score prefers, what is wanted, and the likeliest others up to so many, by length."""
         if not self._places:
             return []
         best = self._table.argmax(axis=0)
-        likely = np.argsort(-self.trace.finished_sums, kind="stable").tolist()
-        chosen = list(dict.fromkeys([*best.tolist(), *likely]))[: max(most, len(set(best.tolist())))]
-        chosen.sort(key=lambda each: self._places[each])
+        tokens = [self.trace.hypothesis(step, rank, 0.0).tokens for step, rank in self._places]
+        chosen = {*best.tolist(), *(each for each, path in enumerate(tokens) if path in wanted)}
+        for each in np.argsort(-self.trace.finished_sums, kind="stable").tolist():
+            if len(chosen) < most:
+                chosen.add(each)
         return [
             Candidate(
-                self.trace.hypothesis(self._places[each][0], self._places[each][1], 0.0).tokens,
+                tokens[each],
+                self._places[each][1],
                 float(self.trace.finished_sums[each]),
                 tuple(self._table[each].tolist()),
                 tuple(score for score, winner in zip(self.scores, best.tolist(), strict=True) if winner == each),
             )
-            for each in chosen
+            for each in sorted(chosen)  # the order of the steps, and of ranks within a step
         ]
+
+    def courses(self) -> list[Course]:
+        """How the search went under each score."""
+        limit = self.trace.limit
+        return [Case(self.trace, score, 1, self.length, limit).course() for score in self.scores]
 
     def verdicts(self) -> list[Verdict]:
         """Every score with every stopping rule."""

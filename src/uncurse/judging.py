@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import final
 
@@ -69,6 +69,16 @@ def judge_all(
 
 
 @final
+@dataclass(frozen=True, eq=False)
+class Course:
+    """How a search went under a score: it is proved at the first step at which the best reaches the bound."""
+
+    best: Floats  # [steps] the n-th best finished score, -inf while fewer have finished
+    bound: Floats  # [steps] what the best live prefix could still reach, -inf where none can go on
+    hopeful: Ints  # [steps] how many live prefixes could still enter the n-best list
+
+
+@final
 class Case:
     """One recorded search under one score; it looks at nothing after the step that it is asked about."""
 
@@ -100,6 +110,14 @@ class Case:
                 now = self._evidence.take(asked)
                 alive[asked] = hopeful(now, self._trace.sums[asked], self._trace.is_live[asked])
         return len(self._trace.prefix) + 1 + int(alive.sum())
+
+    def course(self) -> Course:
+        """What was known after each step."""
+        now, trace = self._evidence, self._trace
+        bound = self._rescorer.bound(now.source, Paths(now.best_live, now.step, now.rewards))
+        count = len(now.step)
+        left = hopeful(now, trace.sums[:count], trace.is_live[:count])
+        return Course(now.nth_best, bound, np.where(now.step < now.source.limit, left, 0))
 
     def certificates(self, stops: Sequence[int]) -> list[tuple[Optimality, float]]:
         """What is proved when the search stops at each of some steps."""

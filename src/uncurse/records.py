@@ -27,7 +27,8 @@ class Style(Enum):
 def record_of(translation: Translation) -> dict[str, Any]:
     """What a JSON line says of a translation: the best, the search, and the others of an n-best list.
 
-    Numbers that are infinite become null, and so does what an empty line does not have.
+    Numbers that are infinite become null, and so does what an empty line, or a search that never began, does not
+    have.
     """
     result = translation.result
     hypotheses = () if result is None else result.hypotheses
@@ -48,7 +49,7 @@ def record_of(translation: Translation) -> dict[str, Any]:
         "gap": _finite(result.gap) if result else None,
         "steps": result.steps if result else 0,
         "model_rows": result.rows if result else 0,
-        "signature": result.signature if result else None,
+        "signature": (result.signature or None) if result else None,
         "others": others,
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Generic, final
 
 import numpy as np
@@ -76,17 +77,21 @@ class Search(Generic[S]):
 
     def cancel(self, ticket: int) -> Result:
         """End the search for a sentence now, with the best so far and what is proved about it."""
+        return self.cancel_all([ticket])[ticket]
+
+    def cancel_all(self, tickets: Sequence[int]) -> dict[int, Result]:
+        """The same for several at once, which costs what one does; by ticket."""
         batch = self._beam.batch
-        found = np.flatnonzero(batch.ticket == ticket)
-        if not len(found):
-            raise KeyError(f"no sentence with ticket {ticket} is being searched for")
-        position = int(found[0])
-        trace = self._beam.withdraw(position)
-        self._forget(np.arange(len(batch)) == position)
-        certificate = Optimality.TRUNCATED, np.inf
-        if trace.steps:
-            (certificate,) = self._case(trace, batch.sentences[position]).certificates([trace.steps])
-        return self._result(trace, batch, position, certificate)
+        leaving = batch.holders(tickets)
+        traces = self._beam.withdraw(leaving)
+        self._forget(leaving)
+        results = {}
+        for position, trace in zip(np.flatnonzero(leaving).tolist(), traces, strict=True):
+            certificate = Optimality.TRUNCATED, np.inf
+            if trace.steps:
+                (certificate,) = self._case(trace, batch.sentences[position]).certificates([trace.steps])
+            results[int(batch.ticket[position])] = self._result(trace, batch, position, certificate)
+        return results
 
     def _evidence(self, step: Extension) -> Evidence:
         batch, decoding = self._beam.batch, self._decoding
@@ -146,6 +151,43 @@ class Search(Generic[S]):
         return case.result(self._decoding.stop, trace.steps, int(batch.rows_run[position]), certificate)
 
 
+@final
+class Recorder(Generic[S]):
+    """A search that nothing stops before its limit, advanced as `Search` is, with a trace for each sentence.
+
+    The traces answer for every score and stopping rule. That of a sentence that was cancelled is the trace of a
+    search whose limit was the step at which it ended: neither score nor limit changes what a beam contains.
+    """
+
+    def __init__(self, model: StepModel[S], width: int, slots: Slots) -> None:
+        check_count("width", width)
+        self._beam = Beam(model, width, slots, attention=model.attends)
+
+    def __len__(self) -> int:
+        """How many sentences are being searched for."""
+        return len(self._beam.batch)
+
+    def join(self, sentences: Sequence[Sentence]) -> list[int]:
+        """Take in sentences; the tickets that stand for them count up from 0."""
+        tickets: list[int] = self._beam.join(sentences).tolist()
+        return tickets
+
+    def advance(self) -> list[tuple[int, Trace]]:
+        """Take a step with every sentence; return tickets and traces of those that ended with it."""
+        step, batch = self._beam.extend(), self._beam.batch
+        leaving = (batch.step >= batch.source.limit) | (step.live_counts == 0)
+        tickets: list[int] = batch.ticket[leaving].tolist()
+        return list(zip(tickets, self._beam.proceed(step, leaving, step.live_counts), strict=True))
+
+    def cancel_all(self, tickets: Sequence[int]) -> dict[int, Trace]:
+        """End the search for some sentences now; by ticket."""
+        batch = self._beam.batch
+        leaving = batch.holders(tickets)
+        ended: list[int] = batch.ticket[leaving].tolist()
+        traces = self._beam.withdraw(leaving)
+        return {ticket: replace(trace, limit=trace.steps) for ticket, trace in zip(ended, traces, strict=True)}
+
+
 def beam_search(
     model: StepModel[S], sentences: Sequence[Sentence], decoding: Decoding, batch: int = 32
 ) -> list[Result]:
@@ -168,15 +210,11 @@ def record(
     batch: int = 32,
 ) -> list[Trace]:
     """Search exhaustively and keep everything: the traces answer for every score and stopping rule."""
-    check_count("width", width)
     check_count("batch", batch)
-    beam = Beam(model, width, slots, attention=model.attends)
+    recorder = Recorder(model, width, slots)
     traces: dict[int, Trace] = {}
     joined = 0
-    while joined < len(sentences) or len(beam.batch):
-        joined += len(beam.join(sentences[joined : joined + batch - len(beam.batch)]))
-        step = beam.extend()
-        leaving = (beam.batch.step >= beam.batch.source.limit) | (step.live_counts == 0)
-        tickets = beam.batch.ticket[leaving].tolist()
-        traces.update(zip(tickets, beam.proceed(step, leaving, step.live_counts), strict=True))
+    while joined < len(sentences) or len(recorder):
+        joined += len(recorder.join(sentences[joined : joined + batch - len(recorder)]))
+        traces.update(recorder.advance())
     return [traces[index] for index in range(len(sentences))]

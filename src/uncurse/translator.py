@@ -91,6 +91,17 @@ class Translation:
     predicted: float | None  # the expected length in tokens, </s> and any target prefix counted
 
 
+def nothing_in(line: str) -> Translation:
+    """What an empty line becomes."""
+    return Translation(line, ("",), None, None)
+
+
+def in_vain(sentence: Sentence, result: Result) -> bool:
+    """Whether a search came to its limit before anything ended but, at most, the empty translation."""
+    nothing = result.optimality is Optimality.TRUNCATED or all(each.length == 1 for each in result.hypotheses)
+    return nothing and result.steps >= sentence.limit
+
+
 @final
 class Translator:
     """A model with its subword models and its way to expect lengths."""
@@ -99,14 +110,19 @@ class Translator:
         self, model: Encoding[S], source: Pieces, target: Pieces, predictor: LengthPredictor | None
     ) -> None:
         self.model = model
+        self.predictor = predictor
         self._source = source
         self._target = target
-        self._predictor = predictor
+
+    @property
+    def longest(self) -> int:
+        """The most pieces of a line."""
+        return min(LONGEST, self.model.longest_source or LONGEST)
 
     @property
     def signature(self) -> str:
         """What decides a translation, besides the task."""
-        return f"{self.model.signature} lengths-{fingerprint_of(self._predictor)} uncurse-{VERSION}"
+        return f"{self.model.signature} lengths-{fingerprint_of(self.predictor)} uncurse-{VERSION}"
 
     def translate(
         self,
@@ -128,9 +144,55 @@ class Translator:
         for shard in shards_of(lines):
             yield from self.shard(shard, task)
 
+    def shard(self, shard: Shard, task: Task) -> Iterator[Translation]:
+        """Translate the lines of a shard; results are in their order, each as soon as it can be given.
+
+        What shares a batch is decided within the shard: it is translated in the same way wherever a run begins.
+        """
+        lines, prefix = shard.lines, self._prefix(task)
+        sources = [tuple(pieces) for pieces in self._source.encode(lines)]
+        most = self.longest
+        for index, pieces in enumerate(sources):
+            if len(pieces) > most and not task.truncate_long_lines:
+                raise ValueError(f"line {shard.first + index} has {len(pieces)} pieces; the most is {most}")
+        sources = [pieces[:most] for pieces in sources]
+        ready = {index: nothing_in(lines[index]) for index, pieces in enumerate(sources) if not pieces}
+        order = sorted(
+            (index for index, pieces in enumerate(sources) if pieces), key=lambda index: len(sources[index])
+        )
+        given = 0
+        for place, sentence, result in self._searched([sources[index] for index in order], prefix, task):
+            ready[order[place]] = self.translation(lines[order[place]], sentence, result)
+            while given in ready:
+                yield ready.pop(given)
+                given += 1
+        yield from (ready[index] for index in sorted(ready))
+
+    def pieces(self, line: str) -> tuple[int, ...]:
+        """The pieces of a line."""
+        return tuple(self._source.encode([line])[0])
+
     def sentence(self, line: str, task: Task) -> Sentence:
         """What a search is told of a line."""
-        return self._sentences([tuple(self._source.encode([line])[0])], self._prefix(task), task)[0]
+        return self.sentence_of(self.pieces(line), task)
+
+    def sentence_of(self, pieces: tuple[int, ...], task: Task) -> Sentence:
+        """What a search is told of pieces, which are encoded alone: no neighbour can move a limit by a token."""
+        return self._sentences([pieces], self._prefix(task), task)[0]
+
+    def wider(self, sentence: Sentence, task: Task) -> Sentence | None:
+        """The sentence as it is searched for again after a search in vain; None if its limit was asked for.
+
+        An expected length can be wrong, and a beam wide enough to hold the empty translation would give just that.
+        """
+        most = DEFAULT_LIMIT.tokens(len(sentence.source))
+        limit = min(most, self.model.longest_output or most) - len(sentence.prefix)
+        return replace(sentence, limit=limit) if task.limit is None and limit > sentence.limit else None
+
+    def translation(self, line: str, sentence: Sentence, result: Result) -> Translation:
+        """The texts of what a search found."""
+        texts = tuple(self._target.decode((*sentence.prefix, *each.tokens)) for each in result.hypotheses)
+        return Translation(line, texts, result, sentence.predicted)
 
     def sentences(self, lines: Sequence[str], limits: Sequence[AnyLimit]) -> list[list[Sentence]]:
         """What a search is told of lines under each of several limits, [limits][lines].
@@ -142,7 +204,7 @@ class Translator:
         found: list[list[Sentence]] = [[] for _ in limits]
         for pieces in self._source.encode(lines):
             source = [tuple(pieces)]
-            features = self._features(source, self._predictor)
+            features = self._features(source, self.predictor)
             for sentences, task in zip(found, tasks, strict=True):
                 sentences += self._sentences(source, (), task, features)
         return found
@@ -158,38 +220,9 @@ class Translator:
     def _prefix(self, task: Task) -> tuple[int, ...]:
         return tuple(self._target.encode([task.target_prefix])[0]) if task.target_prefix else ()
 
-    def shard(self, shard: Shard, task: Task) -> Iterator[Translation]:
-        """Translate the lines of a shard; results are in their order, each as soon as it can be given.
-
-        What shares a batch is decided within the shard: it is translated in the same way wherever a run begins.
-        """
-        lines, prefix = shard.lines, self._prefix(task)
-        sources = [tuple(pieces) for pieces in self._source.encode(lines)]
-        most = min(LONGEST, self.model.longest_source or LONGEST)
-        for index, pieces in enumerate(sources):
-            if len(pieces) > most and not task.truncate_long_lines:
-                raise ValueError(f"line {shard.first + index} has {len(pieces)} pieces; the most is {most}")
-        sources = [pieces[:most] for pieces in sources]
-        ready = {
-            index: Translation(lines[index], ("",), None, None)
-            for index, pieces in enumerate(sources)
-            if not pieces
-        }
-        order = sorted(
-            (index for index, pieces in enumerate(sources) if pieces), key=lambda index: len(sources[index])
-        )
-        given = 0
-        for place, result, predicted in self._searched([sources[index] for index in order], prefix, task):
-            texts = tuple(self._target.decode((*prefix, *each.tokens)) for each in result.hypotheses)
-            ready[order[place]] = Translation(lines[order[place]], texts, result, predicted)
-            while given in ready:
-                yield ready.pop(given)
-                given += 1
-        yield from (ready[index] for index in sorted(ready))
-
     def _searched(
         self, sources: list[tuple[int, ...]], prefix: tuple[int, ...], task: Task
-    ) -> Iterator[tuple[int, Result, float | None]]:
+    ) -> Iterator[tuple[int, Sentence, Result]]:
         """Search for sources of rising length; whenever sentences are proved, others take their place."""
         search = Search(self.model, task.decoding)
         tickets: list[tuple[int, Sentence]] = []  # by ticket: the place of its source
@@ -203,23 +236,12 @@ class Translator:
                 at += len(sentences)
             for ticket, result in search.advance():
                 place, sentence = tickets[ticket]
-                if task.limit is None and (limit := self._wider_limit(sentence, result)) > sentence.limit:
-                    again = replace(sentence, limit=limit)
+                again = self.wider(sentence, task) if in_vain(sentence, result) else None
+                if again is None:
+                    yield place, sentence, result
+                else:
                     search.join([again])
                     tickets.append((place, again))
-                else:
-                    yield place, result, sentence.predicted
-
-    def _wider_limit(self, sentence: Sentence, result: Result) -> int:
-        """The limit for another search, if within its own nothing ended but, at most, the empty translation.
-
-        An expected length can be wrong, and a beam wide enough to hold the empty translation would give just that.
-        """
-        nothing = result.optimality is Optimality.TRUNCATED or all(each.length == 1 for each in result.hypotheses)
-        if not nothing or result.steps < sentence.limit:
-            return sentence.limit
-        most = DEFAULT_LIMIT.tokens(len(sentence.source))
-        return min(most, self.model.longest_output or most) - len(sentence.prefix)
 
     def _features(self, sources: list[tuple[int, ...]], predictor: LengthPredictor | None) -> Floats:
         """What a predictor wants to know of sources, [sources, size]; a fixed ratio wants nothing."""
@@ -233,7 +255,7 @@ class Translator:
         features: Floats | None = None,
     ) -> list[Sentence]:
         lengths: Ints = np.array([len(source) for source in sources])
-        predictor = self._predictor if task.ratio is None else FixedRatio(task.ratio)
+        predictor = self.predictor if task.ratio is None else FixedRatio(task.ratio)
         if predictor is None and (needs(task.decoding.score).prediction or task.decoding.stop.needs_prediction):
             raise ValueError(
                 "this score needs an expected length: give a ratio, or fit a length predictor to the model"

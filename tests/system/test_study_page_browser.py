@@ -5,28 +5,15 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
 import pytest
+from browsing import Window, a_browser
 
 from uncurse.study.page import write_page
 from uncurse.study.table import Table
-
-CHROMIUM = Path("/usr/bin/chromium")
-FLAGS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
-sync_api = pytest.importorskip(
-    "playwright.sync_api", reason="needs Playwright: pip install playwright (no browser download is needed)"
-)
-if not CHROMIUM.exists():
-    pytest.skip(f"needs {CHROMIUM}: apt-get install chromium fonts-noto-cjk", allow_module_level=True)
 
 WIDTHS = (1, 2, 5, 10, 20, 40)
 FOCUS = 40
@@ -177,12 +164,8 @@ def data() -> dict[str, Any]:
 
 @final
 @dataclass
-class Opened:
-    """The page in a window, with everything that went wrong in it."""
-
-    page: Any  # playwright's Page; the package may be missing where types are checked
-    wrong: list[str] = field(default_factory=list)
-    asked: list[str] = field(default_factory=list)
+class Opened(Window):
+    """The page of a study in a window."""
 
     def hover(self, selector: str, across: float, down: float = 0.5) -> None:
         """Point at a place of a chart, as shares of its width and height."""
@@ -211,10 +194,8 @@ class Opened:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=list(FLAGS))
+    with a_browser() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
@@ -230,19 +211,9 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def opened(browser: Any, file: Path, width: int = 1280, scheme: str = "light") -> Opened:
-    context = browser.new_context(
-        viewport={"width": width, "height": 860}, color_scheme=scheme, reduced_motion="reduce"
-    )
-    window = Opened(context.new_page())
-    window.page.on(
-        "console",
-        lambda message: window.wrong.append(message.text) if message.type in ("error", "warning") else None,
-    )
-    window.page.on("pageerror", lambda error: window.wrong.append(str(error)))
-    window.page.on("request", lambda request: window.asked.append(request.url))
-    window.page.goto(file.as_uri())
-    window.page.wait_for_selector("#detail .mark")
-    return window
+    found = Opened.open(browser, file.as_uri(), width, scheme)
+    found.page.wait_for_selector("#detail .mark")
+    return found
 
 
 @pytest.fixture
@@ -279,10 +250,7 @@ def test_light_and_dark_differ_and_can_both_be_read(browser: Any, file: Path) ->
     papers = []
     for scheme in ("light", "dark"):
         window = opened(browser, file, scheme=scheme)
-        colours = window.page.evaluate(
-            "['color', 'backgroundColor'].map((name) => getComputedStyle(document.body)[name])"
-        )
-        ink, paper = (sum(map(int, re.findall(r"\d+", colour)[:3])) / 3 for colour in colours)
+        ink, paper = window.readable()
         assert abs(ink - paper) > 180
         papers.append(paper)
         window.page.context.close()

@@ -18,6 +18,7 @@ ORDER = [
     "files",
     "bar",
     "jsonfile",
+    "pages",
     "registry",
     "settings",
     "catalogue",
@@ -54,6 +55,7 @@ ORDER = [
     "training",
     "evaluation",
     "study",
+    "serving",
     "cli",
     "__main__",
 ]

@@ -119,7 +119,7 @@ class Failing(Engine):
 
 
 def test_what_fails_is_reported_and_the_rest_is_kept(tmp_path: Path) -> None:
-    works = [Work(shard, TASK, Style.TEXT, TRANSLATOR.model.signature) for shard in SHARDS]
+    works = [Work(shard, TASK, Style.TEXT, TRANSLATOR.signature) for shard in SHARDS]
     reported: list[Shard] = []
 
     def translated(engine: Engine, resume: bool) -> list[tuple[Shard, str]]:
@@ -179,7 +179,7 @@ def test_a_table_without_sentences_is_told_by_its_columns(tmp_path: Path) -> Non
 def test_a_table_holds_what_the_records_say(tmp_path: Path) -> None:
     task = Task(Decoding.of(3, n_best=2))
     lines = ["a b", "", "c d e"]
-    works = [Work(shard, task, Style.JSON, TRANSLATOR.model.signature) for shard in shards_of(lines, 2)]
+    works = [Work(shard, task, Style.JSON, TRANSLATOR.signature) for shard in shards_of(lines, 2)]
     for name in ("out.jsonl", "out.parquet"):
         parts = Parts(tmp_path / name, "some means", resume=False)
         translate_corpus(Local(), lambda: TRANSLATOR, works, parts, Form.of(tmp_path / name), lambda shard: None)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from uncurse.pages.document import SHARED
 from uncurse.study.page import PARTS, write_page
 from uncurse.study.table import Table
 
@@ -109,8 +110,9 @@ def test_the_page_asks_for_nothing_outside_itself(tmp_path: Path) -> None:
         assert "style" not in attributes, f"{tag}: the policy forbids style attributes"
         if "href" in attributes:
             assert str(attributes["href"]).startswith(("#", "data:")), tag
-    for name in ("page.html", "page.css", "page.js"):
-        own = (PARTS / name).read_text(encoding="utf-8")
+    own_parts = [PARTS / "page.html", PARTS / "page.css", PARTS / "page.js"]
+    for name in (*own_parts, SHARED / "look.css", SHARED / "drawing.js"):
+        own = name.read_text(encoding="utf-8")
         assert not re.search(r"//\w+\.|https?:|@import|url\(|\bfetch\(|XMLHttpRequest|\bimport\b", own), name
     assert "default-src &#x27;none&#x27;" in page
 

@@ -14,6 +14,7 @@ from uncurse.cli.fit_length import fit_length
 from uncurse.cli.methods import methods
 from uncurse.cli.models import models_app
 from uncurse.cli.score import score
+from uncurse.cli.serve import serve
 from uncurse.cli.study import study_app
 from uncurse.cli.train import train
 from uncurse.cli.translate import translate
@@ -24,6 +25,7 @@ EXTRAS: Final = {
     "fastapi": "serve",
     "lightning": "train",
     "matplotlib": "study",
+    "prometheus_client": "serve",
     "pyarrow": "ray",
     "ray": "ray",
     "sacrebleu": "study",
@@ -45,6 +47,7 @@ app.command()(methods)
 app.command()(translate)
 app.command()(explain)
 app.command()(score)
+app.command()(serve)
 app.command()(train)
 app.command()(fit_length)
 app.add_typer(models_app, name="models")

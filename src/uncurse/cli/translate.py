@@ -137,8 +137,8 @@ def _to_file(
     used = _use_threads(threads or int(bool(engine)))
     lines, total = sentences_of(files), _total(files)
     translator = opening()  # of a cluster's workers each has its own; here it is asked for its signature
-    signature = translator.model.signature
-    parts = Parts(out, f"{translator.signature} {task} {style.name} {opening.device} threads={used}", resume)
+    signature = translator.signature
+    parts = Parts(out, f"{signature} {task} {style.name} {opening.device} threads={used}", resume)
     works = (Work(shard, task, style, signature) for shard in shards_of(lines))
     with Counter("translated", 0, total) as counter:
 

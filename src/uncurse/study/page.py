@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
 import re
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -13,14 +10,13 @@ from string import Template
 from typing import Any, Final
 
 from uncurse.files import write_whole
+from uncurse.pages.document import frame_of, json_inside, policy, script_of, style_of
 from uncurse.study.table import Table
 
 PARTS: Final = Path(__file__).with_suffix("")  # page.html, page.css and page.js
 
 _NUMBER: Final = re.compile(r"[+\-−–±≤≥<>]?\s*\d[\d.,\s%×x/()\[\]+\-−–±*†‡]*")
 _NOTHING: Final = frozenset(("", "-", "–", "—"))
-# Inside <script> only these could end the element or, to older readers of JavaScript, a line.
-_UNSAFE: Final = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
 
 
 def write_page(
@@ -31,9 +27,9 @@ def write_page(
     commands: Sequence[str],
 ) -> None:
     """Write the page; `data` is what `page_data` gives, `headline` what was found, in sentences."""
-    style, script = _part("page.css"), _part("page.js")
-    page = Template(_part("page.html")).substitute(
-        policy=escape(_policy(style, script)),
+    style, script = style_of(PARTS), script_of(PARTS)
+    page = Template(frame_of(PARTS)).substitute(
+        policy=escape(policy(style, script)),
         title=escape(str(data["title"])),
         style=style,
         facts="\n".join(
@@ -43,23 +39,10 @@ def write_page(
         tables="\n".join(_table(table) for table in tables),
         commands=escape("\n".join(commands)),
         signatures=_table(_signatures(data)),
-        data=_json(data),
+        data=json_inside(data),
         script=script,
     )
     write_whole(path, page.encode())
-
-
-def _part(name: str) -> str:
-    return (PARTS / name).read_text(encoding="utf-8")
-
-
-def _policy(style: str, script: str) -> str:
-    """Nothing is fetched, and nothing runs but what this package wrote, whatever a sentence contains."""
-    return f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; script-src '{_hash(script)}'"
-
-
-def _hash(content: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
 
 
 def _facts(data: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -91,11 +74,6 @@ def _signatures(data: Mapping[str, Any]) -> Table:
         ),
         "Numbers were tuned on dev for each group of widths; every width uses those of the nearer group.",
     )
-
-
-def _json(data: Mapping[str, Any]) -> str:
-    """JSON that may stand inside a script element; NaN and infinity, which browsers cannot read, are refused."""
-    return json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).translate(_UNSAFE)
 
 
 def _table(table: Table) -> str:

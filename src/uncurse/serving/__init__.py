@@ -1,0 +1,1 @@
+"""A service that translates over HTTP, and a page that makes its searches visible."""

@@ -1,0 +1,162 @@
+"""`uncurse serve` as a user meets it, with the model in the box."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from uncurse.cli import main
+from uncurse.serving.examples import CHINESE
+
+UNCURSE = [sys.executable, "-c", "from uncurse.cli import main; main()"]
+ENVIRONMENT = {**os.environ, "PYTHONIOENCODING": "utf-8", "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+PATIENCE = 120  # seconds for what should take a few
+LINES = [CHINESE[0], "", CHINESE[7], "默认情况下，每个线程都有自己的缓冲区。"]
+
+
+@dataclass
+class Served:
+    """A service in a process of its own."""
+
+    process: subprocess.Popen[str]
+    host: str
+    port: int
+
+    def ask(self, method: str, path: str, body: Any = None, token: str | None = None) -> tuple[int, str]:
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=PATIENCE)
+        headers = {"Content-Type": "application/json"}
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
+        connection.request(method, path, None if body is None else json.dumps(body), headers)
+        response = connection.getresponse()
+        text = response.read().decode()
+        connection.close()
+        return response.status, text
+
+
+@contextmanager
+def served(*options: str) -> Iterator[Served]:
+    command = [*UNCURSE, "serve", "--port", "0", *options]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, encoding="utf-8"
+    )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        address = re.search(r"http://(.+):(\d+)$", line.strip())
+        assert address, (line, process.communicate(timeout=PATIENCE))
+        yield Served(process, address[1], int(address[2]))
+    finally:
+        process.kill()
+        process.communicate(timeout=PATIENCE)
+
+
+def test_it_answers_as_uncurse_translate_does_and_stops_cleanly() -> None:
+    options = ["--beam", "6", "--n-best", "2"]
+    offline = subprocess.run(
+        [*UNCURSE, "translate", "--json", *options],
+        input="".join(f"{line}\n" for line in LINES),
+        capture_output=True,
+        text=True,
+        check=True,
+        encoding="utf-8",
+        env=ENVIRONMENT,
+    )
+    expected = [json.loads(line) for line in offline.stdout.splitlines()]
+    with served() as service:
+        assert service.host == "127.0.0.1"
+        status, text = service.ask("POST", "/translate", {"sentences": LINES, "beam": 6, "n_best": 2})
+        assert status == 200
+        found = json.loads(text)
+        assert found["model"] == "zh-en-small"
+        for one, two in zip(found["translations"], expected, strict=True):
+            assert one.pop("in_time")
+            assert one["tokens"] == two["tokens"]
+            assert one["text"] == two["text"]
+            assert one["certificate"] == two["certificate"]
+            assert one["steps"] == two["steps"]
+            assert one["score"] == pytest.approx(two["score"], abs=1e-4)
+            assert one.keys() == two.keys()
+        status, text = service.ask("POST", "/explain", {"sentence": LINES[0], "beam": 6})
+        assert status == 200
+        assert len({verdict["text"] for verdict in json.loads(text)["verdicts"]}) > 1
+        assert service.ask("GET", "/health")[0] == 200
+        assert CHINESE[0] in service.ask("GET", "/")[1]
+
+        answers: list[tuple[int, str]] = []
+        asking = [
+            threading.Thread(
+                target=lambda: answers.append(service.ask("POST", "/translate", {"sentences": LINES, "beam": 40}))
+            )
+            for _ in range(4)
+        ]
+        for thread in asking:
+            thread.start()
+        end = time.monotonic() + PATIENCE
+        while json.loads(service.ask("GET", "/health")[1])["searching"] < 3 and time.monotonic() < end:
+            time.sleep(0.01)
+        service.process.send_signal(signal.SIGTERM)
+        for thread in asking:
+            thread.join(PATIENCE)
+        assert [status for status, _ in answers] == [200] * 4
+        assert len({text for _, text in answers}) <= 2  # the same, but for the last digits of a batch
+        assert service.process.wait(PATIENCE) in (0, -signal.SIGTERM)
+        with pytest.raises(OSError, match="refused"):
+            service.ask("GET", "/health")
+
+
+def test_a_token_and_examples_come_from_files(tmp_path: Path) -> None:
+    token, examples = tmp_path / "token", tmp_path / "examples.txt"
+    token.write_text("s3cret\n", encoding="utf-8")
+    examples.write_text("你好。\n\n再见。\n", encoding="utf-8")
+    with served("--token-file", str(token), "--examples", str(examples), "--max-beam", "7") as service:
+        assert service.ask("GET", "/methods")[0] == 401
+        status, text = service.ask("GET", "/methods", token="s3cret")
+        assert status == 200
+        assert json.loads(text)["limits"]["width"] == 7
+        page = service.ask("GET", "/")[1]
+        assert '"examples":["你好。","再见。"],"token":true' in page
+        assert "s3cret" not in page
+        service.process.send_signal(signal.SIGINT)
+        _, errors = service.process.communicate(timeout=PATIENCE)
+        assert service.process.returncode in (130, -signal.SIGINT)
+        assert "Traceback" not in errors
+
+
+def test_what_cannot_be_is_one_line_and_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def fails(*options: str) -> str:
+        with pytest.raises(SystemExit) as ended:
+            main(["serve", *options])
+        assert ended.value.code == 2
+        told = capsys.readouterr()
+        assert told.out == ""
+        assert told.err.startswith("uncurse: ")
+        assert told.err.count("\n") == 1
+        return told.err
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        assert "cannot listen at 127.0.0.1" in fails("--port", str(taken.getsockname()[1]))
+    assert "cannot listen at 192.0.2.1:8000" in fails("--host", "192.0.2.1")
+    assert "No such file" in fails("--token-file", str(tmp_path / "none"))
+    for content in ("", "two words", "zwölf"):
+        (tmp_path / "token").write_text(content, encoding="utf-8")
+        assert "must hold one token" in fails("--token-file", str(tmp_path / "token"))
+    (tmp_path / "none.txt").write_text("\n", encoding="utf-8")
+    assert "has 0 sentences" in fails("--examples", str(tmp_path / "none.txt"))
+    assert "no model has this name" in fails("--port", "0", "--model", "no-such-model")
+    assert "never find room" in fails("--max-sentences", "10", "--max-waiting", "5")
