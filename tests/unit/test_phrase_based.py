@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 
@@ -87,16 +88,31 @@ def test_a_model_of_other_data_is_refused(trained: Path, tmp_path: Path) -> None
         train_phrase_based([other], dev, trained / "model", True, refused)
     with pytest.raises(ValueError, match="with other lowercase"):
         train_phrase_based([corpus(trained, "train", 60)], dev, trained / "model", False, refused)
-    with pytest.raises(ValueError, match="lowercase = True"):
+    with pytest.raises(ValueError, match="not trained with lowercase = False"):
         translate_phrase_based(trained / "model", ["日"], lowercase=False)
 
 
-def test_an_interrupted_training_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_an_interrupted_training_goes_on_with_what_is_left(tmp_path: Path) -> None:
     training, dev = corpus(tmp_path, "train", 20), corpus(tmp_path, "dev", 5)
-    before = set(tmp_path.iterdir())
     with pytest.raises(KeyboardInterrupt):
         train_phrase_based([training], dev, tmp_path / "model", True, interrupted)
-    assert set(tmp_path.iterdir()) == before
+    assert not (tmp_path / "model").exists()
+    said: list[str] = []
+    train_phrase_based([training], dev, tmp_path / "model", True, said.append)
+    assert said
+    assert all("tuning" in each for each in said)
+    train_phrase_based([training], dev, tmp_path / "whole", True, silent)
+    found, expected = (json.loads((tmp_path / name / "model.json").read_text()) for name in ("model", "whole"))
+    assert found == expected
+
+
+def test_what_was_begun_with_other_data_is_begun_again(tmp_path: Path) -> None:
+    dev = corpus(tmp_path, "dev", 5)
+    with pytest.raises(KeyboardInterrupt):
+        train_phrase_based([corpus(tmp_path, "train", 20)], dev, tmp_path / "model", True, interrupted)
+    said: list[str] = []
+    train_phrase_based([corpus(tmp_path, "other", 20)], dev, tmp_path / "model", True, said.append)
+    assert "aligning" in said[0]
 
 
 def test_a_folder_with_something_else_in_it_is_left_alone(trained: Path, tmp_path: Path) -> None:

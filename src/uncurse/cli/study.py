@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter as Tally
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn, track
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from uncurse.cli.counter import Counter
 
 if TYPE_CHECKING:
     from uncurse.study.opened import Study
@@ -60,7 +64,7 @@ def run(
     running = engine_of(engine, workers, study.plan.threads, "cpu") if engine else Local()
     opening = Opening(found_anywhere(study.plan.model), study.plan.dtype) if engine else lambda: study.model
     parts = [part for part, _ in open_parts(study)]
-    left, failures = Counter(part.name for part in parts), 0
+    left, failures = Tally(part.name for part in parts), 0
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("time left"), TimeRemainingColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
@@ -106,7 +110,6 @@ def baseline(
     data: Data = Path(),
 ) -> None:
     """Train another system on the plan's training text and translate its test sets: a row of the main table."""
-    from uncurse.files import write_whole
     from uncurse.study.phrase_based import train_phrase_based, translate_phrase_based
     from uncurse.study.plan import read_plan
     from uncurse.text.lines import read_lines
@@ -122,16 +125,32 @@ def baseline(
     folder = out / kind.value
     training = [located(corpus.source, corpus.targets) for corpus in read.training]
     dev = located(read.dev.source, read.dev.references)
-    console = Console(stderr=True)
     train_phrase_based(training, dev, folder / "model", read.lowercase, lambda text: typer.echo(text, err=True))
     for name, files in (("dev", read.dev), ("test", read.test)):
         lines = read_lines(data / files.source)
-        translated = track(
-            translate_phrase_based(folder / "model", lines, read.lowercase),
-            f"translating {name}", len(lines), console=console, disable=not console.is_terminal,
-        )  # fmt: skip
-        write_whole(folder / f"{name}.txt", "".join(f"{line}\n" for line in translated).encode())
+        translate = partial(translate_phrase_based, folder / "model", lowercase=read.lowercase)
+        with Counter(f"{name}: translated", 0, len(lines)) as counter:
+            _translate_shards(
+                lines, translate, folder / f"{name}.txt", (folder / "model" / "model.json").read_text(), counter
+            )
     typer.echo(f"the translations are in {folder}; uncurse study report shows them beside the others")
+
+
+def _translate_shards(
+    lines: Sequence[str], translate: Callable[[Sequence[str]], Iterable[str]], out: Path, means: str, bar: Counter
+) -> None:
+    """Translate what an earlier run has not."""
+    from uncurse.parts import Parts
+    from uncurse.shards import shards_of
+    from uncurse.text.corpora import Form, write_corpus
+
+    parts, count = Parts(out, means, resume=True), 0
+    for shard in shards_of(lines):
+        if not parts.has(shard):
+            parts.add(shard, "".join(f"{line}\n" for line in translate(shard.lines)).encode())
+        bar.advance_shard(len(shard.lines))
+        count += 1
+    parts.finish(count, partial(write_corpus, Form.TEXT))
 
 
 def _opened(plan: Path, data: Path, out: Path) -> Study:

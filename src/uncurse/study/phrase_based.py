@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -49,7 +50,7 @@ ALIGNMENT_ROUNDS: Final = 5
 LONGEST_PHRASE: Final = 7  # source tokens
 OPTIONS: Final = 10  # translations of a phrase that are tried
 STACK: Final = 10  # hypotheses that have translated the same number of tokens
-JUMP: Final = 4  # source tokens that may be left for later
+JUMP: Final = 2  # source tokens that may be left for later
 ORDER: Final = 3  # of the language model
 LONGEST_LINE: Final = 100  # tokens; longer pairs are not learnt from, longer lines are translated in parts
 TUNING_LINES: Final = 200
@@ -74,7 +75,7 @@ def train_phrase_based(
     """Train and tune a translator, once; the folder is there when it is finished and not before.
 
     Each target of a corpus makes a pair with the source. Weights are tuned on at most `TUNING_LINES` lines, evenly
-    spread over dev.
+    spread over dev. A training that was broken off goes on after the last of its stages that was finished.
     """
     signature = _signature(training, dev, lowercase)
     if _finished(folder, signature):
@@ -83,20 +84,23 @@ def train_phrase_based(
     dev_pairs = _pairs(dev, lowercase)
     if not pairs or not dev_pairs:
         raise ValueError("there is no pair of lines to learn from" if dev_pairs else f"{dev.source} has no lines")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as scratch:
-        work = Path(scratch) / "model"
-        work.mkdir()
-        report(f"phrase-based: aligning the words of {len(pairs)} pairs")
-        _align(pairs, work)
-        report("phrase-based: extracting phrases")
-        _extract(work)
-        report("phrase-based: counting n-grams")
-        _count([target for _, target in pairs], work)
-        _smooth([target for _, target in dev_pairs], work)
-        weights = _tune(dev, work, lowercase, report)
-        write_whole(work / _MODEL, sealed_json({**signature, "weights": weights}))
-        work.replace(folder)
+    work = _workshop(folder, signature)
+    targets, dev_targets = ([target for _, target in each] for each in (pairs, dev_pairs))
+    stages: tuple[tuple[str, Callable[[], None]], ...] = (
+        (f"aligning the words of {len(pairs)} pairs", lambda: _align(pairs, work)),
+        ("extracting phrases", lambda: _extract(work)),
+        ("counting n-grams", lambda: _count(targets, work)),
+        ("mixing n-grams", lambda: _smooth(dev_targets, work)),
+    )
+    for words, stage in stages:
+        done = work / f"done-{words.partition(' ')[0]}"
+        if not done.exists():
+            report(f"phrase-based: {words}")
+            stage()
+            write_whole(done, b"")
+    weights = _tune(dev, work, lowercase, report)
+    write_whole(work / _MODEL, sealed_json({**signature, "weights": weights}))
+    work.replace(folder)
 
 
 def translate_phrase_based(folder: Path, lines: Sequence[str], lowercase: bool) -> Iterator[str]:
@@ -114,6 +118,23 @@ def _translations(folder: Path, lines: Sequence[str], lowercase: bool, weights: 
     for source in sources:
         parts = [source[start : start + LONGEST_LINE] for start in range(0, len(source), LONGEST_LINE)]
         yield " ".join(text_of(decoder.best(part, 1)[0].target) for part in parts)
+
+
+def _workshop(folder: Path, signature: dict[str, object]) -> Path:
+    """The folder of a training under way; what was begun with other data is thrown away."""
+    work = folder.with_name(f".{folder.name}.part")
+    if work.exists() and _described(work) != signature:
+        shutil.rmtree(work)
+    work.mkdir(parents=True, exist_ok=True)
+    write_whole(work / _MODEL, sealed_json(signature))
+    return work
+
+
+def _described(folder: Path) -> object:
+    try:
+        return unsealed(read_json(folder / _MODEL))
+    except (OSError, ValueError):
+        return None
 
 
 def _signature(training: Sequence[Corpus], dev: Corpus, lowercase: bool) -> dict[str, object]:
