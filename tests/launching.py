@@ -16,7 +16,7 @@ from datetime import timedelta
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
-from torch.distributed import TCPStore
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from uncurse.cli import main
 from uncurse.training.checkpoint import load_checkpoint
