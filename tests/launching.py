@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,6 +15,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from uncurse.cli import main
 from uncurse.training.checkpoint import load_checkpoint
@@ -62,9 +63,10 @@ def started(folder: Path, work: Sequence[Work], timeout: float = 30.0) -> Iterat
     """One process for each piece of work; what they say goes to files in a folder. None is left behind."""
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
-        places = _places(len(work))
+        store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         processes = []
-        for rank, (each, place) in enumerate(zip(work, places, strict=True)):
+        for rank, each in enumerate(work):
+            place = _place(rank, len(work), store.port)
             said = Started(
                 _context.Process(
                     target=_run, args=(each, place, folder / f"out.{rank}", folder / f"error.{rank}", timeout)
@@ -95,15 +97,10 @@ def wait_for_step(folder: Path, step: int) -> None:
     raise AssertionError(f"step {step} was not reached")
 
 
-def _places(count: int) -> list[dict[str, str]]:
-    """What torchrun tells each process."""
-    if count == 1:
-        return [{}]
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(count)}
-    return [{**meeting, "RANK": str(rank), "GLOO_SOCKET_IFNAME": "lo"} for rank in range(count)]
+def _place(rank: int, count: int, port: int) -> dict[str, str]:
+    """What torchrun tells a process, whose store outlives the processes as this one does."""
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    return {**meeting, "WORLD_SIZE": str(count), "RANK": str(rank), "GLOO_SOCKET_IFNAME": "lo"}
 
 
 def _run(work: Work, place: Mapping[str, str], out: Path, error: Path, timeout: float) -> None:

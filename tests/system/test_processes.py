@@ -8,6 +8,8 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -18,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from uncurse.models.directory import load_folder
 from uncurse.training.checkpoint import load_checkpoint
 from uncurse.training.loop import Trainer, chance
-from uncurse.training.processes import ALONE, Processes, joined
+from uncurse.training.processes import ALONE, Processes, _speaks, joined
 from uncurse.training.recipe import read_recipe
 
 # A batch of the run, one whose halves differ in length, and one with fewer pairs than there are processes.
@@ -156,13 +158,31 @@ def test_a_process_with_other_text_is_noticed(recipe: Path, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("frozen", [0, 1])
 def test_a_silent_process_is_not_waited_for_forever(recipe: Path, tmp_path: Path, frozen: int) -> None:
-    with started(tmp_path, [training(recipe, tmp_path / "run")] * 2, timeout=3.0) as processes:
+    with started(tmp_path, [training(recipe, tmp_path / "run")] * 2, timeout=10.0) as processes:
         wait_for_step(tmp_path / "run", 3)
         os.kill(processes[frozen].process.pid or 0, signal.SIGSTOP)
         other = processes[1 - frozen]
         assert other.wait() == 2
         (line,) = lines_of(other)
         assert "another process of this run has ended or is silent" in line
+
+
+def test_who_cannot_ask_says_what_it_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The keeper of the store is frozen, or it is gone."""
+    monkeypatch.setattr("uncurse.training.processes.ASKING_SECONDS", 0.1)
+    answers = Event()
+    for add in (lambda name, count: answers.wait(), gone):
+        store = SimpleNamespace(add=add)
+        before = signal.getsignal(signal.SIGTERM)
+        try:
+            assert _speaks(store)  # type: ignore[arg-type]
+        finally:
+            signal.signal(signal.SIGTERM, before)
+    answers.set()
+
+
+def gone(name: str, count: int) -> int:
+    raise RuntimeError("Broken pipe")
 
 
 def test_torchrun_starts_processes_again_when_one_is_killed(recipe: Path, pair: Path, tmp_path: Path) -> None:
