@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, BinaryIO, Final, final
@@ -14,6 +14,7 @@ from uncurse.jsonfile import SEAL, read_json, sealed_json, unsealed
 from uncurse.shards import Shard
 
 MANIFEST: Final = "manifest.json"
+NOTED: Final = ("lines", "input", "output")
 
 
 @final
@@ -32,7 +33,7 @@ class Parts:
         if manifest.exists():
             if not resume:
                 raise ValueError(f"{self.folder} has work that was not finished: use --resume, or remove it")
-            known = _read(manifest)["means"]
+            known = _read(manifest, ("means",))["means"]
             if known != means:
                 raise ValueError(f"{self.folder} was made in another way: {known} and not {means}")
         else:
@@ -44,7 +45,7 @@ class Parts:
         note = self._note(shard.number)
         if not note.exists():
             return False
-        known = _read(note)
+        known = _read(note, NOTED)
         if known["input"] != shard.digest:
             raise ValueError(
                 f"the input is not the one that {self.folder} was made from: line {shard.first} or later"
@@ -74,7 +75,7 @@ class Parts:
         shutil.rmtree(self.folder)
 
     def _checked(self, number: int) -> bytes:
-        content = self._content(number, _read(self._note(number)))
+        content = self._content(number, _read(self._note(number), NOTED))
         if content is None:
             raise ValueError(f"{self._file(number)} is damaged: --resume makes it again")
         return content
@@ -93,11 +94,11 @@ class Parts:
         return self.folder / f"{number:06d}.json"
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path, names: Sequence[str]) -> dict[str, Any]:
     try:
         said = read_json(path)
-        if SEAL not in said:
-            raise ValueError("it has no checksum")
+        if said.keys() != {*names, SEAL}:
+            raise ValueError("it says other things than it should")
         return unsealed(said)
-    except (ValueError, TypeError) as error:
+    except (ValueError, AttributeError) as error:
         raise ValueError(f"{path} is damaged; remove it, and --resume makes its shard again: {error}") from error

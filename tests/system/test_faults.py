@@ -21,8 +21,8 @@ from made_up import write_task
 
 SECONDS = 300  # for a command; it is a bound and no expectation
 LINES = "".join(f"{'ba ce di fo gu'[: 2 + index % 13]}\n" for index in range(40))
-# The command itself, with windows of ten lines instead of a thousand, so that an output has several.
-COMMAND = "import uncurse.translator as t; t.WINDOW = 10; from uncurse.cli import main; main()"
+# The command itself, with shards of a few lines, so that an output has several.
+COMMAND = "import uncurse.shards; uncurse.shards.COST = 200; from uncurse.cli import main; main()"
 CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, PR_CAPBSET_DROP = 1, 2, 24
 
 
@@ -57,7 +57,7 @@ def names(folder: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model, lines, what an undisturbed run makes of them, and an output that was broken off half way."""
+    """A model, lines, what an undisturbed run makes of them, and an output that was broken off."""
     folder = tmp_path_factory.mktemp("begun")
     (folder / "model").mkdir()
     for name, content in readers()["folder of a trained model"].files.items():
@@ -66,7 +66,7 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = uncurse(*translating(folder), folder / "whole")
     assert (done.returncode, done.stderr) == (0, "")
     assert "File too large" in said(uncurse(*translating(folder), folder / "out", before=small_files))
-    assert names(folder) == ["lines", "model", "out.note", "out.part", "whole"]
+    assert names(folder) == ["lines", "model", "out.parts", "whole"]
     return folder
 
 
@@ -133,7 +133,8 @@ def test_a_full_disk_is_one_line_and_the_run_goes_on_to_the_same_bytes(begun: Pa
     whole = (begun / "whole").read_bytes()
     assert len(whole) > 16_384
     assert "No space left on device" in said(uncurse(*translating(begun), small_disk / "out"))
-    assert names(small_disk) == ["out.note", "out.part"]
+    assert names(small_disk) == ["out.parts"]
+    assert "000000.json" in names(small_disk / "out.parts")
     subprocess.run(["mount", "-o", "remount,size=1m", str(small_disk)], check=True)
     done = uncurse(*translating(begun), small_disk / "out", "--resume")
     assert done.returncode == 0, done.stderr
@@ -142,13 +143,9 @@ def test_a_full_disk_is_one_line_and_the_run_goes_on_to_the_same_bytes(begun: Pa
 
 
 def test_a_file_that_could_not_grow_goes_on_to_the_same_bytes(here: Path) -> None:
-    with (here / "lines").open("a", encoding="utf-8") as file:
-        file.write("mu\n" * 10)  # lines that were added are translated too
     done = uncurse(*translating(here), here / "out", "--resume")
     assert done.returncode == 0, done.stderr
-    found, whole = (here / "out").read_bytes(), (here / "whole").read_bytes()
-    assert found[: len(whole)] == whole
-    assert found.count(b"\n") == 50
+    assert (here / "out").read_bytes() == (here / "whole").read_bytes()
     assert names(here) == ["lines", "model", "out", "whole"]
 
 
@@ -177,13 +174,26 @@ def flipped(at: int) -> Callable[[bytes], bytes]:
     return change
 
 
+@pytest.mark.parametrize("change", [flipped(100), lambda old: old[:100], None])
+def test_a_damaged_or_missing_shard_is_made_again(here: Path, change: Callable[[bytes], bytes] | None) -> None:
+    shard = here / "out.parts" / "000001"
+    if change is None:
+        shard.unlink()
+    else:
+        shard.write_bytes(change(shard.read_bytes()))
+    done = uncurse(*translating(here), here / "out", "--resume")
+    assert done.returncode == 0, done.stderr
+    assert (here / "out").read_bytes() == (here / "whole").read_bytes()
+    assert names(here) == ["lines", "model", "out", "whole"]
+
+
 @pytest.mark.parametrize(
     ("name", "change", "complaint"),
     [
         ("lines", lambda old: old.replace(b"ba", b"mu", 1), "the input is not the one"),
-        ("out.part", lambda old: old[:3000], "out.part is not what was written"),
-        ("out.part", flipped(100), "out.part is not what was written"),
-        ("out.note", lambda old: old.replace(b'"lines": ', b'"lines": 1'), "it is damaged: its checksum"),
+        ("lines", lambda old: old[:20], "the input is not the one"),
+        ("lines", lambda old: old + b"mu\n", "the input is not the one"),
+        ("out.parts/000001.json", lambda old: old.replace(b'"lines": ', b'"lines": 1'), "000001.json is damaged"),
         ("model/weights.safetensors", flipped(-3), "weights.safetensors is damaged"),
         ("model/model.json", flipped(50), "model.json does not describe a model"),
     ],

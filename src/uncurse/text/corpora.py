@@ -85,14 +85,18 @@ def _rows(path: Path) -> Iterator[str]:
     import pyarrow.parquet
 
     try:
-        with pyarrow.parquet.ParquetFile(path) as file:
-            if FIELD not in file.schema_arrow.names:
-                raise ValueError(f"{path} has no column {FIELD!r}: {', '.join(file.schema_arrow.names)}")
+        names = pyarrow.parquet.read_schema(path).names
+        if FIELD not in names:
+            raise ValueError(f"{path} has no column {FIELD!r}: {', '.join(names)}")
+        # A text that is repeated is stored once, and may not take more room when it is read.
+        with pyarrow.parquet.ParquetFile(path, read_dictionary=[FIELD]) as file:
             number = 0
             for batch in file.iter_batches(columns=[FIELD]):
-                for value in batch.column(0).to_pylist():
+                for value in batch.column(0):
                     number += 1
-                    yield _sentence(value, f"{path}, row {number}")
+                    yield _sentence(value.as_py(), f"{path}, row {number}")
+    except KeyError:  # it is there, with columns of its own
+        raise ValueError(f"{path}: the column {FIELD!r} does not hold sentences") from None
     except pyarrow.ArrowException as error:
         raise ValueError(f"{path} is not a whole Parquet file: {error}") from None
 
@@ -102,6 +106,10 @@ def _sentence(text: Any, where: str) -> str:  # noqa: ANN401  (whatever was in t
         raise ValueError(f"{where}: there is no {FIELD!r} with a sentence")
     if len(text.splitlines()) > 1:
         raise ValueError(f"{where}: the text has more than one line")
+    if len(text) > LONGEST_LINE:
+        raise ValueError(f"{where} has more than {LONGEST_LINE} characters")
+    if not text.isascii() and any(0xD800 <= ord(letter) < 0xE000 for letter in text):
+        raise ValueError(f"{where}: not valid Unicode")
     return text
 
 

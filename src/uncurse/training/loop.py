@@ -60,7 +60,8 @@ class Trainer:
         self._text = train.fingerprint + dev.fingerprint
         self._agree()
         self._source, self._target = self._subwords(train)
-        self._text = _digest(train, dev, self._source, self._target)
+        subwords = self._source.model + self._target.model
+        self._text = sha256(self._text.encode() + subwords).hexdigest()
         self._train = Pairs(train, self._source, self._target, self._plan.max_length)
         self._dev = Pairs(dev, self._source, self._target, self._plan.max_length)
         place = processes.device
@@ -274,18 +275,6 @@ class Trainer:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-
-
-def _digest(train: ParallelText, dev: ParallelText, *subwords: Subwords) -> str:
-    """Identify what is learnt from: the same recipe in the same folder must go on with the same text."""
-    digest = sha256()
-    for text in (train, dev):
-        for source, targets in zip(text.sources, text.targets, strict=True):
-            digest.update("\n".join((source, *targets, "")).encode())
-        digest.update(b"\n\n")
-    for model in subwords:
-        digest.update(sha256(model.model).digest())
-    return digest.hexdigest()
 
 
 def _fitted(batches: list[list[int]], count: int) -> list[list[int]]:

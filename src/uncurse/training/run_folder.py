@@ -82,10 +82,10 @@ class RunFolder:
 
 def _check(path: Path, facts: dict[str, Any], mine: dict[str, Any]) -> None:
     """A folder keeps to what decides its weights."""
-    if facts["recipe"] != mine["recipe"]:
+    if facts.get("recipe") != mine["recipe"]:
         raise ValueError(f"{path} was trained by another recipe: use another folder")
     if facts.get("text", mine["text"]) != mine["text"]:
-        raise ValueError(f"{path} was trained on other text: use another folder")
+        raise ValueError(f"{path} was trained on other text or subwords: use another folder")
     if (count := facts.get("processes", 1)) != mine["processes"]:
         raise ValueError(
             f"{path} was trained by {count} and not by {mine['processes']} processes, which would round"
