@@ -7,7 +7,7 @@ READY  := $(VENV)/ready
 
 SOURCE ?= newstest2020.zh
 
-.PHONY: setup demo test check bench bench-peers clean
+.PHONY: setup demo test check bench bench-peers bench-serve clean
 
 setup: $(READY)
 
@@ -37,6 +37,9 @@ bench: $(READY)
 
 bench-peers: $(READY)
 	$(BIN)/python benchmarks/peers.py $(SOURCE)
+
+bench-serve: $(READY)
+	$(BIN)/python benchmarks/serving.py
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
