@@ -10,7 +10,7 @@ SOURCE ?= newstest2020.zh
 KILLS  ?= 100
 ROUNDS ?= 10
 
-.PHONY: setup demo test fuzz soak check bench bench-peers clean
+.PHONY: setup demo test fuzz soak check bench bench-peers bench-serve clean
 
 setup: $(READY)
 
@@ -48,6 +48,9 @@ bench: $(READY)
 
 bench-peers: $(READY)
 	$(BIN)/python benchmarks/peers.py $(SOURCE)
+
+bench-serve: $(READY)
+	$(BIN)/python benchmarks/serving.py
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
