@@ -269,8 +269,8 @@ def overload(console: Console, port: int, lines: list[str], known: dict[str, Any
     waited = statistics.median(each.seconds for each in refused) if refused else float("nan")
     console.print(
         f"{len(answers)} requests at once: {len(taken)} answered, {len(tally.different)} wrong, {tally.late} cut"
-        f" off by the deadline; {len(refused)} told within {1000 * waited:.0f} ms to come back in {sorted(seconds)} s;"
-        f" after it {sum(each.status == 200 for each in after)} of {len(after)} answered",
+        f" off by the deadline; {len(refused)} told within {1000 * waited:.0f} ms to come back in"
+        f" {sorted(seconds)} s; after it {sum(each.status == 200 for each in after)} of {len(after)} answered",
         highlight=False,
     )
     good = len(taken) + len(refused) == len(answers) and bool(refused) and not tally.different
