@@ -8,10 +8,12 @@ import pickle
 import shutil
 import struct
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet
 import pytest
 import torch
 from fuzz.readers import readers
@@ -19,6 +21,7 @@ from safetensors.torch import load_file, save_file
 from tiny import END, PIECES, subword_model, tiny_weights, write_ctranslate2
 
 import uncurse
+from uncurse.catalogue import NOTE
 from uncurse.cli import LONGEST_MESSAGE, _fail
 from uncurse.files import read_at_most
 from uncurse.jsonfile import SEAL, parse_json, read_json, sealed_json, unsealed
@@ -190,6 +193,25 @@ def test_a_vocabulary_with_twins_or_holes_is_refused(tmp_path: Path, pieces: obj
     (tmp_path / "source.spm").write_bytes(subword_model())
     (tmp_path / "shared_vocabulary.json").write_text(json.dumps(pieces), encoding="utf-8")
     with pytest.raises(ValueError, match=complaint):
+        open_model(tmp_path)
+
+
+def test_a_flipped_byte_in_a_fetched_model_is_noticed(tmp_path: Path) -> None:
+    """The note that was made when it was fetched tells, whenever the model is loaded."""
+    write_ctranslate2(tmp_path / "model", tiny_weights())
+    (tmp_path / "sentencepiece.model").write_bytes(subword_model())
+    names = ["model/model.bin", "model/shared_vocabulary.json", "sentencepiece.model"]
+    noted = [{"name": name, "sha256": sha256((tmp_path / name).read_bytes()).hexdigest()} for name in names]
+    (tmp_path / NOTE).write_text(json.dumps({"files": noted}), encoding="utf-8")
+    open_model(tmp_path)
+    for name in names:
+        content = (tmp_path / name).read_bytes()
+        (tmp_path / name).write_bytes(content[:-30] + bytes([content[-30] ^ 1]) + content[-29:])
+        with pytest.raises(ValueError, match=f"{Path(name).name} is not the file it should be: its SHA-256 is"):
+            open_model(tmp_path)
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "model" / "shared_vocabulary.json").unlink()
+    with pytest.raises(ValueError, match="is missing: both sides must share a vocabulary"):
         open_model(tmp_path)
 
 
@@ -483,6 +505,53 @@ def test_a_line_without_an_end_is_refused(tmp_path: Path) -> None:
     assert len(next(lines)) == LONGEST_LINE - 1
     with pytest.raises(ValueError, match="text, line 3 has more than 1048576 bytes"):
         next(lines)
+
+
+@pytest.mark.parametrize(
+    ("records", "complaint"),
+    [
+        ('{"text": "\\ud800"}', "line 1: not valid Unicode"),
+        ('{"text": "a\\nb"}', "line 1: the text has more than one line"),
+        ('{"text": 7}', "line 1: there is no 'text' with a sentence"),
+        ('{"text": "a", "text": "b"}', "line 1: not JSON"),
+        ("[" * 100_000, "line 1: not JSON"),
+    ],
+)
+def test_a_record_that_is_no_sentence_is_named(tmp_path: Path, records: str, complaint: str) -> None:
+    (tmp_path / "a.jsonl").write_text(records, encoding="utf-8")
+    with pytest.raises(ValueError, match=rf"a\.jsonl, {complaint}"):
+        list(sentences_of([tmp_path / "a.jsonl"]))
+
+
+def test_a_table_that_holds_no_sentences_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    columns: list[tuple[dict[str, Any], str]] = [
+        ({"text": [1]}, "row 1: there is no 'text' with a sentence"),
+        ({"text": ["a", None]}, "row 2: there is no 'text' with a sentence"),
+        ({"text": [["a"]]}, "the column 'text' does not hold sentences"),
+        ({"text": ["x" * (LONGEST_LINE + 1)]}, f"row 1 has more than {LONGEST_LINE} characters"),
+        ({"line": ["a"]}, "has no column 'text': line"),
+    ]
+    for column, complaint in columns:
+        pyarrow.parquet.write_table(pyarrow.table(column), path)
+        with pytest.raises(ValueError, match=complaint):
+            list(sentences_of([path]))
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(ValueError, match="is not a whole Parquet file"):
+        list(sentences_of([path]))
+
+
+def test_a_repeated_text_is_held_once(tmp_path: Path) -> None:
+    """A file of some kilobytes can repeat a megabyte as often as it likes."""
+    path = tmp_path / "a.parquet"
+    repeated = pyarrow.DictionaryArray.from_arrays([0] * 50_000, ["x" * LONGEST_LINE])
+    pyarrow.parquet.write_table(pyarrow.table({"text": repeated}), path, store_schema=False)
+    assert path.stat().st_size < 1 << 17
+    before = pyarrow.total_allocated_bytes()
+    lines = sentences_of([path])
+    assert len(next(lines)) == LONGEST_LINE
+    assert pyarrow.total_allocated_bytes() - before < 1 << 25  # and not 50 GB
+    lines.close()  # type: ignore[attr-defined]
 
 
 def test_a_translation_stays_on_its_line() -> None:

@@ -77,7 +77,7 @@ def load_huggingface(
     try:
         frame = frame_of(tokenizer, network.generation_config, source_lang, target_lang)
         check_tokens(network, frame, tokenizer.get_vocab().values())
-    except (LookupError, TypeError, AttributeError) as error:
+    except (LookupError, TypeError, AttributeError, ArithmeticError) as error:
         raise ValueError(f"{name} does not say how a text is framed: {_reason(error)}") from error
     fingerprint = fingerprint_of(network, str(frame), str(sorted(tokenizer.get_vocab().items())))
     return OpenModel(
@@ -203,11 +203,11 @@ def languages_of(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
 def end_of(config: GenerationConfig) -> int:
     """The one token that ends a target; several are an error."""
     ends = config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]
-    if len(ends) != 1 or ends[0] is None:
+    if len(ends) != 1 or type(ends[0]) is not int:
         raise ValueError(
             f"eos_token_id = {config.eos_token_id} is not allowed: a search knows one end of sequence"
         )
-    return int(ends[0])
+    return ends[0]
 
 
 def _prompt(config: GenerationConfig, languages: dict[str, int], tag: tuple[int, ...]) -> tuple[int, ...]:

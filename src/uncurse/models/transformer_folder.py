@@ -39,8 +39,9 @@ def load_ctranslate2(folder: Path, device: str, numbers: Numbers, target_lang: s
     if path is None:
         raise ValueError(f"{folder} has no model.bin")
     source = _source_model((folder, path.parent))
-    digests = check_noted(folder, [path, *_subword_models(source), path.with_name(VOCABULARY)])[:-1]
+    digests = check_noted(folder, [path, *_subword_models(source)])
     vocabulary = read_vocabulary(path.parent)
+    check_noted(folder, [path.with_name(VOCABULARY)])
     weights = marian_weights(read_model(path), path, vocabulary.end)
     return _opened(folder, source, weights, vocabulary, digests, device_of(device), numbers, target_lang)
 

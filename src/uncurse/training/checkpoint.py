@@ -48,7 +48,7 @@ def parse_checkpoint(content: bytes, path: Path) -> Checkpoint:
         facts = parse_json(said["facts"])
         if not isinstance(facts, dict):
             raise ValueError("its facts are no table")
-        if said.keys() - {"facts"} and said.get("sha256") != _checksum(tensors, said["facts"]):
+        if said["sha256"] != _checksum(tensors, said["facts"]):
             raise ValueError("it is damaged, its checksum is not that of what it holds")
     except (SafetensorError, KeyError, ValueError, TypeError, RuntimeError) as error:
         raise ValueError(f"{path} is not a whole checkpoint: {error}") from error
