@@ -39,7 +39,13 @@ CLIENTS = (1, 8, 64)
 BAR = 0.8  # of the offline throughput, with 64 clients
 WAITING = 256  # sentences that may wait in the service
 TIE = 1e-3  # candidates whose log-probabilities are closer than this may change places in another batch
-ALL_KINDS = ({}, {"beam": 3}, {"score": "length-norm", "n_best": 2}, {"stop": "beam-full"}, {"deadline": 0.2})
+ALL_KINDS: tuple[dict[str, Any], ...] = (
+    {},
+    {"beam": 3},
+    {"score": "length-norm", "n_best": 2},
+    {"stop": "beam-full"},
+    {"deadline": 0.2},
+)
 SUBJECTS = (
     "王听见这话", "外面下雨了", "她每天早上六点起床", "如果文件不存在", "他们清早起来", "因为他行了正直的事",
     "祭司站在门口", "你的儿子从远方回来", "默认情况下", "研究人员发现",
@@ -262,8 +268,8 @@ def overload(console: Console, port: int, lines: list[str], known: dict[str, Any
     seconds = {int(each.headers["retry-after"]) for each in refused}
     waited = statistics.median(each.seconds for each in refused) if refused else float("nan")
     console.print(
-        f"{len(answers)} requests at once: {len(taken)} answered, {len(tally.different)} wrong, {tally.late} cut off"
-        f" by the deadline; {len(refused)} told within {1000 * waited:.0f} ms to come back in {sorted(seconds)} s;"
+        f"{len(answers)} requests at once: {len(taken)} answered, {len(tally.different)} wrong, {tally.late} too"
+        f" late; {len(refused)} told within {1000 * waited:.0f} ms to come back in {sorted(seconds)} s;"
         f" after it {sum(each.status == 200 for each in after)} of {len(after)} answered",
         highlight=False,
     )

@@ -85,12 +85,14 @@ def test_two_replicas_share_the_work_and_answer_alike() -> None:
 
 def work_done(port: int) -> int:
     """How many replicas have translated something; which one tells is left to chance."""
-    busy = set()
+    busy: set[str] = set()
     end = time.monotonic() + 60
     while len(busy) < 2 and time.monotonic() < end:
         text = asked(port, "GET", "/metrics")[1]
         started = re.search(r"^process_start_time_seconds (\S+)", text, flags=re.MULTILINE)
-        done = re.search(r'^uncurse_requests_total\{path="/translate",status="200"\} (\S+)', text, flags=re.MULTILINE)
+        done = re.search(
+            r'^uncurse_requests_total\{path="/translate",status="200"\} (\S+)', text, flags=re.MULTILINE
+        )
         if started and done and float(done[1]) > 0:
             busy.add(started[1])
     return len(busy)

@@ -1,6 +1,6 @@
 """The service on Ray Serve: several replicas, each with a model, a worker and a queue of its own.
 
-    serve run uncurse.serving.ray_app:app model=opus-mt-zh-en replicas=2
+serve run uncurse.serving.ray_app:app model=opus-mt-zh-en replicas=2
 """
 
 from __future__ import annotations
