@@ -268,9 +268,9 @@ def overload(console: Console, port: int, lines: list[str], known: dict[str, Any
     seconds = {int(each.headers["retry-after"]) for each in refused}
     waited = statistics.median(each.seconds for each in refused) if refused else float("nan")
     console.print(
-        f"{len(answers)} requests at once: {len(taken)} answered, {len(tally.different)} wrong, {tally.late} cut"
-        f" off by the deadline; {len(refused)} told within {1000 * waited:.0f} ms to come back in"
-        f" {sorted(seconds)} s; after it {sum(each.status == 200 for each in after)} of {len(after)} answered",
+        f"{len(answers)} requests at once: {len(taken)} answered, {len(tally.different)} wrong, {tally.late} too"
+        f" late; {len(refused)} told within {1000 * waited:.0f} ms to come back in {sorted(seconds)} s;"
+        f" after it {sum(each.status == 200 for each in after)} of {len(after)} answered",
         highlight=False,
     )
     good = len(taken) + len(refused) == len(answers) and bool(refused) and not tally.different

@@ -98,6 +98,10 @@ def test_it_answers_as_uncurse_translate_does_and_stops_cleanly() -> None:
         assert service.ask("GET", "/health")[0] == 200
         assert CHINESE[0] in service.ask("GET", "/")[1]
 
+        for request, answer in examples():
+            _, text = service.ask("POST", "/translate", request)
+            assert_told(json.loads(text), answer)
+
         answers: list[tuple[int, str]] = []
         asking = [
             threading.Thread(
@@ -118,6 +122,30 @@ def test_it_answers_as_uncurse_translate_does_and_stops_cleanly() -> None:
         assert service.process.wait(PATIENCE) in (0, -signal.SIGTERM)
         with pytest.raises(OSError, match="refused"):
             service.ask("GET", "/health")
+
+
+def examples() -> list[tuple[Any, Any]]:
+    """The requests and answers in the documents."""
+    page = (Path(__file__).parents[2] / "docs" / "serving.md").read_text(encoding="utf-8")
+    requests = re.findall(r"/translate -H [^\n]* -d '\n(.*?)'\n```", page, flags=re.DOTALL)
+    answers = re.findall(r"```json\n(.*?)```", page, flags=re.DOTALL)
+    assert len(requests) == len(answers) == 2
+    return [(json.loads(one), json.loads(two)) for one, two in zip(requests, answers, strict=True)]
+
+
+def assert_told(found: Any, written: Any) -> None:
+    """What is written is there; numbers as far as they are written."""
+    if isinstance(written, dict):
+        for key, value in written.items():
+            assert_told(found[key], value)
+    elif isinstance(written, list):
+        assert len(found) == len(written)
+        for one, two in zip(found, written, strict=True):
+            assert_told(one, two)
+    elif isinstance(written, float):
+        assert found == pytest.approx(written, abs=1e-3)
+    else:
+        assert found == written
 
 
 def test_a_token_and_examples_come_from_files(tmp_path: Path) -> None:

@@ -404,8 +404,8 @@ function showSentence({ index, sentence, ratio }) {
   const read = (point) => reading.replaceChildren(
     html("p", { class: "note" }, point.tip.head), html("p", { class: "output", dir: "auto" }, ...(point.text === null
       ? [html("em", { class: "empty" }, "its text is not kept in this page")] : marked(point.text, null))));
-  const facts = { ...sentence, references: sentence.reference_lengths };
-  new Chart(plot, () => candidateChart(facts, points, lookOf, read), false);
+  const drawn = { ...sentence, references: sentence.reference_lengths };
+  new Chart(plot, () => candidateChart(drawn, points, lookOf, read), false);
   if (points.length) read(points.find((point) => point.by.includes(base.name)) ?? points[0]);
   else reading.append(html("p", { class: "note" }, "Nothing finished within the limit."));
 }
