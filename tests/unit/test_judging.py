@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from uncurse import RULES, SCORES, Decoding, Sentence, beam_search, judge, judge_all, record
-from uncurse.judging import running_kth_best
+from uncurse import RULES, SCORES, Decoding, Sentence, Slots, beam_search, judge, judge_all, record
+from uncurse.explaining import standard_scores
+from uncurse.judging import Case, running_kth_best
 from uncurse.rescoring import GNMT, BPNorm, LogProb
-from uncurse.stopping import BeamFull, Exhaustive, PredictedHorizon
+from uncurse.stopping import BeamFull, Exhaustive, Optimal, PredictedHorizon
 from uncurse.testing import RandomModel
 
 MODEL = RandomModel(seed=8, vocabulary=9, ending=0.5)
@@ -85,3 +86,25 @@ def test_judging_all_at_once_is_judging_each() -> None:
     ]
     together = judge_all(TRACE, ways, 2, 4.0, 7)
     assert together == [judge(TRACE, *way, 2, 4.0, 7) for way in ways]
+
+
+@pytest.mark.parametrize("slots", list(Slots))
+def test_a_course_tells_what_a_live_search_knows_at_each_step(slots: Slots) -> None:
+    """Its best is what a search that stops there returns, its bound makes the gap, its hopeful make the rows."""
+    model = RandomModel(seed=8, vocabulary=9, ending=0.5, attends=True)
+    (trace,) = record(model, [Sentence((1, 2), limit=14)], 5, slots)
+    for score in standard_scores(0.6, attends=True):
+        case = Case(trace, score, 1, 5.0, trace.limit)
+        course = case.course()
+        optimal = judge(trace, score, Optimal(), length=5.0)
+        proved = np.flatnonzero(course.best >= course.bound)
+        assert optimal.steps == proved[0] + 1
+        assert (course.hopeful <= trace.live_counts).all()
+        assert (course.hopeful[proved] == 0).all()
+        for step, (optimality, gap) in enumerate(case.certificates(range(1, trace.steps + 1))):
+            best, bound = course.best[step], course.bound[step]
+            assert optimality.proved == (best > -math.inf and best >= bound)
+            assert gap == (0.0 if optimality.proved else bound - best)
+        asked = course.best > -math.inf
+        alive = np.where(asked, course.hopeful, trace.live_counts)[: optimal.steps - 1]
+        assert optimal.rows == 1 + alive.sum()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from uncurse import (
     Optimality,
     Paths,
     Rescorer,
+    Result,
     Search,
     Sentence,
     Slots,
@@ -25,6 +27,7 @@ from uncurse import (
     record,
 )
 from uncurse.arrays import Floats, Ints
+from uncurse.search import Recorder
 from uncurse.stopping import Exhaustive
 from uncurse.testing import RandomModel, TableModel
 from uncurse.testing.models import RandomState, TableState
@@ -183,6 +186,47 @@ def test_a_cancelled_sentence_gives_the_best_so_far_with_its_gap() -> None:
     assert len(search) == 0
     with pytest.raises(KeyError, match="ticket 0"):
         search.cancel(first)
+
+
+def test_several_are_cancelled_as_each_would_be_alone_and_the_others_go_on() -> None:
+    sentences = [Sentence((each,), limit=9, predicted=5.0) for each in range(5)]
+    decoding = Decoding.of(3, "bp-norm", "exhaustive")
+
+    def begun() -> Search[RandomState]:
+        search = Search(RandomModel(seed=4, vocabulary=6), decoding)
+        search.join(sentences)
+        search.advance()
+        search.advance()
+        return search
+
+    search = begun()
+    assert search.cancel_all([3, 0]) == {ticket: begun().cancel(ticket) for ticket in (0, 3)}
+    with pytest.raises(KeyError, match="ticket 3"):
+        search.cancel_all([1, 3])
+    assert len(search) == 3
+    found: dict[int, Result] = {}
+    while len(search):
+        found.update(search.advance())
+    others = [1, 2, 4]
+    expected = beam_search(RandomModel(seed=4, vocabulary=6), [sentences[each] for each in others], decoding)
+    assert [found[each] for each in others] == expected
+
+
+@pytest.mark.parametrize("steps", [1, 3, 6])
+def test_a_recording_that_is_cancelled_is_that_of_a_lower_limit(steps: int) -> None:
+    model = RandomModel(seed=4, vocabulary=6, attends=True)
+    recorder = Recorder(model, 3, Slots.REFILL)
+    cancelled, other = recorder.join([Sentence((1, 2), limit=20), Sentence((3,), limit=8)])
+    traces = dict(itertools.chain.from_iterable(recorder.advance() for _ in range(steps)))
+    assert not traces
+    traces |= recorder.cancel_all([cancelled])
+    while len(recorder):
+        traces.update(recorder.advance())
+    alone = record(model, [Sentence((1, 2), limit=steps), Sentence((3,), limit=8)], 3, Slots.REFILL)
+    for trace, expected in zip((traces[cancelled], traces[other]), alone, strict=True):
+        assert trace.signature == expected.signature
+        for name in ("tokens", "parents", "log_probs", "sums", "rewards", "pruned", "coverage"):
+            np.testing.assert_array_equal(getattr(trace, name), getattr(expected, name))
 
 
 def test_advancing_an_empty_search_is_refused() -> None:

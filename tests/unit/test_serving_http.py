@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import http.client
 import json
 import re
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Coroutine, Iterator
+from typing import Any, TypeVar
 
 import pytest
 from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
-from served import Held, Letters, Quantiles, letters
+from served import Held, Letters, Quantiles, letters, serving
 
 from uncurse import RULES, SCORES, Continuations, Decoding, parse_limit
 from uncurse.arrays import Ints
@@ -27,6 +28,7 @@ from uncurse.translator import Task, Translator
 
 LIMITS = Limits(body=20_000, sentences=5, pieces=30, width=12, waiting=8, deadline=50.0)
 LINES = ["abc", "", "fed cba"]
+T = TypeVar("T")
 
 
 @pytest.fixture(scope="module")
@@ -225,6 +227,19 @@ def test_a_large_body_is_not_read(client: TestClient) -> None:
     problem_of(response, 413)
 
 
+def test_a_connection_goes_on_after_a_body_that_was_too_large() -> None:
+    with serving(Service(letters(), "letters", LIMITS)) as address:
+        connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=30)
+        kind = {"Content-Type": "application/json"}
+        connection.request("POST", "/translate", b"x" * 300_000, kind)
+        response = connection.getresponse()
+        assert (response.status, json.loads(response.read())["status"]) == (413, 413)
+        connection.request("POST", "/translate", b'{"sentences": ["a"]}', kind)
+        response = connection.getresponse()
+        assert (response.status, json.loads(response.read())["model"]) == (200, "letters")
+        connection.close()
+
+
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "application/xml", ""])
 def test_other_kinds_of_bodies_are_refused(client: TestClient, kind: str) -> None:
     problem_of(client.post("/translate", content=b'{"sentences": ["a"]}', headers={"content-type": kind}), 415)
@@ -373,9 +388,15 @@ def test_a_full_queue_answers_503_and_says_when_to_come_back() -> None:
             assert again == 200
             return statuses, int(headers[b"retry-after"])
 
-    statuses, seconds = asyncio.run(overloaded())
+    statuses, seconds = asyncio.run(bounded(overloaded(), model))
     assert sorted(statuses) == [200, 200, 200, 503, 503, 503]
     assert 1 <= seconds <= 60
+
+
+async def bounded(done: Coroutine[Any, Any, T], model: Held) -> T:
+    """The same, but for ever it does not wait."""
+    asyncio.get_running_loop().call_later(60, model.let_go)
+    return await asyncio.wait_for(done, 90)
 
 
 async def posted(app: Any, body: Any, gone: asyncio.Event | None = None) -> tuple[int, dict[bytes, bytes]]:
@@ -428,7 +449,7 @@ def test_nobody_is_searched_for_who_has_gone_away() -> None:
             await posted(app, {"sentences": ["a"], "beam": 1})
             return max(model.rows[4:], default=0)
 
-    assert asyncio.run(abandoned()) <= 1
+    assert asyncio.run(bounded(abandoned(), model)) <= 1
 
 
 def test_the_description_tells_the_limits() -> None:

@@ -164,6 +164,16 @@ def test_newcomers_wait_for_each_other_but_not_for_long() -> None:
     assert 1 < joined <= 2 + PATIENCE
 
 
+def test_a_search_holds_no_more_than_there_is_room_for() -> None:
+    model, translator = held()
+    with working(translator, Limits(batch_tokens=13)) as worker:
+        futures = [ask(worker, Task(Decoding.of(width)), *["abcdef"] * 4) for width in (1, 3)]
+        model.let_go()
+        for future in futures:
+            assert len(future.result(SOON)) == 4
+    assert max(model.rows) <= 2 * 3  # two sentences of six pieces, whatever their beams
+
+
 def test_a_deadline_ends_the_search_with_the_best_so_far_and_its_gap() -> None:
     clock = Clock()
     task = Task(Decoding.of(4, "length-norm"), parse_limit("30"))

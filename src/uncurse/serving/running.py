@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import math
 import socket
 from pathlib import Path
 
@@ -54,8 +55,8 @@ def run(service: Service, listening: socket.socket) -> None:
         service.app(),
         log_level="warning",
         server_header=False,
-        date_header=False,
         timeout_keep_alive=30,
+        timeout_graceful_shutdown=math.ceil(service.limits.deadline) + 5,  # for whoever never ends their request
         lifespan="on",
         ws="none",
     )
