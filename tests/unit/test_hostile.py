@@ -340,6 +340,7 @@ def test_weights_in_a_pickle_are_refused(tmp_path: Path, monkeypatch: pytest.Mon
         ({"d_model": 1 << 20}, r"its settings want \d+ numbers, and its weights have \d+ bytes"),
         ({"vocab_size": 1 << 30}, r"its settings want \d+ numbers, and its weights have \d+ bytes"),
         ({"vocab_size": 22}, "cannot be loaded|is none of the"),
+        ({"dropout": None}, "cannot be run: "),
         ({"auto_map": {"AutoConfig": "evil.Config"}, "model_type": "evil"}, "cannot be loaded"),
     ],
 )
