@@ -340,6 +340,7 @@ def test_weights_in_a_pickle_are_refused(tmp_path: Path, monkeypatch: pytest.Mon
         ({"d_model": 1 << 20}, r"its settings want \d+ numbers, and its weights have \d+ bytes"),
         ({"vocab_size": 1 << 30}, r"its settings want \d+ numbers, and its weights have \d+ bytes"),
         ({"vocab_size": 22}, "cannot be loaded|is none of the"),
+        ({"dropout": None}, "cannot be run: "),
         ({"auto_map": {"AutoConfig": "evil.Config"}, "model_type": "evil"}, "cannot be loaded"),
     ],
 )
@@ -544,13 +545,13 @@ def test_a_table_that_holds_no_sentences_is_named(tmp_path: Path) -> None:
 def test_a_repeated_text_is_held_once(tmp_path: Path) -> None:
     """A file of some kilobytes can repeat a megabyte as often as it likes."""
     path = tmp_path / "a.parquet"
-    repeated = pyarrow.DictionaryArray.from_arrays([0] * 50_000, ["x" * LONGEST_LINE])
+    repeated = pyarrow.DictionaryArray.from_arrays([0] * 1000, ["x" * LONGEST_LINE])
     pyarrow.parquet.write_table(pyarrow.table({"text": repeated}), path, store_schema=False)
     assert path.stat().st_size < 1 << 17
     before = pyarrow.total_allocated_bytes()
     lines = sentences_of([path])
     assert len(next(lines)) == LONGEST_LINE
-    assert pyarrow.total_allocated_bytes() - before < 1 << 25  # and not 50 GB
+    assert pyarrow.total_allocated_bytes() - before < 1 << 25  # and not a gigabyte
     lines.close()  # type: ignore[attr-defined]
 
 

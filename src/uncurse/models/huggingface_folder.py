@@ -9,6 +9,7 @@ from logging import CRITICAL
 from pathlib import Path
 from typing import Any, Final, final
 
+import numpy as np
 import torch
 from transformers import (
     AutoConfig,
@@ -80,8 +81,13 @@ def load_huggingface(
     except (LookupError, TypeError, AttributeError, ArithmeticError) as error:
         raise ValueError(f"{name} does not say how a text is framed: {_reason(error)}") from error
     fingerprint = fingerprint_of(network, str(frame), str(sorted(tokenizer.get_vocab().items())))
+    model = HuggingFaceStepModel(network.to(where), frame, fingerprint)
+    try:
+        model.step(model.start([(frame.end,)]), np.array([model.begin]), 1, attention=model.attends)
+    except Exception as error:  # settings that nothing looks at before the first word
+        raise ValueError(f"{name} cannot be run: {_reason(error)}") from error
     return OpenModel(
-        HuggingFaceStepModel(network.to(where), frame, fingerprint),
+        model,
         TokenizerPieces(tokenizer, target=False),
         TokenizerPieces(tokenizer, target=True),
         fingerprint,

@@ -40,8 +40,8 @@ def load_ctranslate2(folder: Path, device: str, numbers: Numbers, target_lang: s
         raise ValueError(f"{folder} has no model.bin")
     source = _source_model((folder, path.parent))
     digests = check_noted(folder, [path, *_subword_models(source)])
+    check_noted(folder, [each for each in (path.with_name(VOCABULARY),) if each.exists()])
     vocabulary = read_vocabulary(path.parent)
-    check_noted(folder, [path.with_name(VOCABULARY)])
     weights = marian_weights(read_model(path), path, vocabulary.end)
     return _opened(folder, source, weights, vocabulary, digests, device_of(device), numbers, target_lang)
 
