@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -229,6 +230,21 @@ def test_a_service_that_has_gone_is_an_error_and_no_riddle(browser: Any) -> None
     window.page.click("#search")
     window.page.get_by_text("The service does not answer").wait_for()
     window.page.context.close()
+
+
+def test_a_search_in_which_nothing_ends_can_be_seen(browser: Any) -> None:
+    with serving(Service(letters(ending=-math.inf), "letters", examples=("abc",))) as address:
+        window = opened(browser, address)
+        page = window.page
+        assert "0 finished in 16 steps" in window.text("#status")
+        assert page.locator("#outputs .certificate.truncated").count() == 7
+        assert window.text("#reading") == "Nothing finished within the limit."
+        assert window.text("#course .scope") == "never proved within the limit"
+        page.click("#proof")
+        assert window.text("#told") == "Nothing has finished yet."
+        assert window.text("#ended") == "Nothing yet."
+        assert window.wrong == []
+        page.context.close()
 
 
 def test_a_token_is_asked_for_and_sent(browser: Any) -> None:

@@ -23,6 +23,7 @@ from uncurse.serving import answering
 from uncurse.serving.app import Service
 from uncurse.serving.options import Limits
 from uncurse.serving.problems import Problem
+from uncurse.serving.worker import Worker
 from uncurse.testing.models import RandomState
 from uncurse.translator import Task, Translator
 
@@ -367,6 +368,22 @@ def test_a_mistake_of_the_service_tells_nothing_of_its_inside(caplog: pytest.Log
     assert "/a/secret/path is gone" in caplog.text
 
 
+def test_a_mistake_before_the_search_tells_as_little(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def submit(self: Worker, *asked: object) -> None:
+        raise RuntimeError("/a/secret/path")
+
+    monkeypatch.setattr(Worker, "submit", submit)
+    with TestClient(Service(letters(), "letters", LIMITS).app()) as client:
+        response = client.post("/translate", json={"sentences": ["abc"]})
+        problem_of(response, 500)
+        assert "secret" not in response.text
+        assert response.headers["x-content-type-options"] == "nosniff"
+        assert numbers(client)["uncurse_requests_total /translate 500"] == 1
+    assert "/a/secret/path" in caplog.text
+
+
 def test_a_full_queue_answers_503_and_says_when_to_come_back() -> None:
     model = Held(seed=1)
     translator = Translator(model, Letters(), Letters(), FixedRatio(1.5))
@@ -400,7 +417,7 @@ async def bounded(done: Coroutine[Any, Any, T], model: Held) -> T:
 
 
 async def posted(app: Any, body: Any, gone: asyncio.Event | None = None) -> tuple[int, dict[bytes, bytes]]:
-    """Status and headers of the answer to a request made without a server; whoever asks may go away."""
+    """Status and headers of the answer to a request made without a server; 0 for whoever goes away."""
     told = [{"type": "http.request", "body": json.dumps(body).encode(), "more_body": False}]
     start: dict[str, Any] = {}
 
@@ -428,7 +445,7 @@ async def posted(app: Any, body: Any, gone: asyncio.Event | None = None) -> tupl
         "client": ("127.0.0.1", 1),
     }
     await app(scope, receive, send)
-    return start["status"], dict(start["headers"])
+    return start.get("status", 0), dict(start.get("headers", ()))
 
 
 def test_nobody_is_searched_for_who_has_gone_away() -> None:
@@ -444,7 +461,7 @@ def test_nobody_is_searched_for_who_has_gone_away() -> None:
             while len(model.rows) < 2:
                 await asyncio.sleep(0.01)
             gone.set()
-            await asked
+            assert (await asked)[0] == 0
             model.let_go()
             await posted(app, {"sentences": ["a"], "beam": 1})
             return max(model.rows[4:], default=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from uncurse.serving.answering import Explanation as Told
 from uncurse.serving.seen import seen
 from uncurse.testing import RandomModel
 
-MODEL = RandomModel(seed=5, vocabulary=60, ending=4.0, attends=True)
+MODEL = RandomModel(seed=4, vocabulary=60, ending=4.0, attends=True)
 
 
 def text(tokens: Sequence[int]) -> str:
@@ -24,8 +25,8 @@ def text(tokens: Sequence[int]) -> str:
     return "".join(words).strip()
 
 
-def explained(width: int, slots: Slots, limit: int = 12) -> tuple[Trace, dict[str, Any]]:
-    (trace,) = record(MODEL, [Sentence((1, 2, 3), limit)], width, slots)
+def explained(width: int, slots: Slots, model: RandomModel = MODEL) -> tuple[Trace, dict[str, Any]]:
+    (trace,) = record(model, [Sentence((1, 2, 3), limit=14)], width, slots)
     found = seen(Explanation(trace, 6.5, standard_scores(0.8, attends=True)), text)
     Told.model_validate(found | {"source": "", "in_time": True})
     json.dumps(found, allow_nan=False)
@@ -67,9 +68,10 @@ def test_what_any_rule_chooses_can_be_read_however_few_are_kept(monkeypatch: pyt
 
 
 def test_where_nothing_has_ended_there_are_only_prefixes() -> None:
-    _, found = explained(2, Slots.OCCUPY, limit=1)
+    endless = RandomModel(seed=4, vocabulary=60, ending=-math.inf, attends=True)
+    _, found = explained(2, Slots.OCCUPY, endless)
     assert found["candidates"] == []
     verdicts = found["verdicts"]
     assert {verdict["candidate"] for verdict in verdicts} == {None}
     assert {verdict["certificate"] for verdict in verdicts} == {"TRUNCATED"}
-    assert {verdict["length"] for verdict in verdicts} == {1}
+    assert {verdict["length"] for verdict in verdicts} == {14}

@@ -6,7 +6,7 @@ import itertools
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
@@ -339,6 +339,28 @@ def test_a_search_that_fails_takes_nobody_else_with_it() -> None:
         assert good.result(SOON) == [alone(letters(), Task(Decoding.of(5)), "abcdef")]
         assert worker.healthy
         assert ask(worker, TASKS[0], "ab").result(SOON)
+
+
+class Spent(Held):  # type: ignore[misc]
+    """A model that can start a search but once."""
+
+    def start(self, sources: Sequence[Sequence[int]]) -> RandomState:
+        if self.rows:
+            raise MemoryError("no room for another")
+        return Held.start(self, sources)
+
+
+def test_a_wider_search_that_cannot_begin_is_told_to_all_who_are_in_it() -> None:
+    model = Spent(seed=1, ending=-math.inf)
+    translator = Translator(model, Letters(), Letters(), Short())
+    with working(translator) as worker:
+        futures = [ask(worker, Task(Decoding.of(3)), "ab", "cd") for _ in range(2)]
+        model.let_go()
+        for future in futures:
+            with pytest.raises(Failed):
+                future.result(SOON)
+        assert worker.healthy
+        assert worker.searching == 0
 
 
 def test_a_sentence_that_is_too_long_fails_its_request_by_name_and_no_other() -> None:

@@ -12,28 +12,27 @@ from http import HTTPStatus
 from typing import Any, Final, final
 
 from fastapi import Depends, FastAPI, Request
-from fastapi.exceptions import RequestValidationError
-from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
-from uncurse.registry import Entry, nearest, parameters_of
+from uncurse.registry import Entry, parameters_of
 from uncurse.rescoring import SCORES
 from uncurse.serving.answering import Explanation, Health, Methods, Translations
 from uncurse.serving.asking import ExplanationRequest, TranslationRequest
+from uncurse.serving.faults import KNOWN, problem_of
 from uncurse.serving.gate import Gate
 from uncurse.serving.metrics import CONTENT_TYPE, Metrics
 from uncurse.serving.openapi import described
 from uncurse.serving.options import Limits
-from uncurse.serving.orders import Answer, Refused, TooLate
+from uncurse.serving.orders import Answer
 from uncurse.serving.page import Page
-from uncurse.serving.problems import ProblemError, at_fault, response
-from uncurse.serving.worker import Busy, Closed, Failed, Worker
+from uncurse.serving.problems import ProblemError, response
+from uncurse.serving.worker import Closed, Worker
 from uncurse.stopping import RULES
 from uncurse.translator import Translator
 from uncurse.version import VERSION
 
 OPEN: Final = frozenset({"/", "/health"})  # what needs no token: there is nothing to read in it
-GONE: Final = 499  # what nobody reads, since whoever asked has gone
 
 
 @final
@@ -70,10 +69,15 @@ class Service:
         )
         page = Page(self.name, self.limits, self.examples, self.token is not None)
         _routes(app, self, worker, metrics, page)
-        _handlers(app)
+        for kind in KNOWN:
+            app.add_exception_handler(kind, _told)
         app.openapi = lambda: described(app, self.limits, self.token is not None)  # type: ignore[method-assign]
         app.add_middleware(Gate, body=self.limits.body, token=self.token, open_paths=OPEN, metrics=metrics)
         return app
+
+
+async def _told(request: Request, error: Exception) -> Response:
+    return response(problem_of(error))
 
 
 def _routes(app: FastAPI, service: Service, worker: Worker, metrics: Metrics, page: Page) -> None:
@@ -109,7 +113,7 @@ def _routes(app: FastAPI, service: Service, worker: Worker, metrics: Metrics, pa
     async def health() -> Response:
         """Whether requests are taken and answered."""
         if not worker.healthy:
-            raise ProblemError(HTTPStatus.SERVICE_UNAVAILABLE, "the service takes no requests", headers=_later(1))
+            raise Closed
         state = {"waiting": worker.waiting, "searching": worker.searching}
         return JSONResponse({"status": "ok", "version": VERSION, "model": name} | state)
 
@@ -138,7 +142,7 @@ async def _unless_gone(request: Request, asked: Future[list[Answer]]) -> list[An
     try:
         await asyncio.wait((answers, leaving), return_when=asyncio.FIRST_COMPLETED)
         if not answers.done():
-            raise HTTPException(GONE)
+            raise ClientDisconnect
         return answers.result()
     finally:
         answers.cancel()
@@ -173,74 +177,3 @@ def _method(entry: Entry[Any]) -> dict[str, Any]:
             for each, declared in parameters_of(entry.method)
         ],
     }
-
-
-def _later(seconds: int) -> dict[str, str]:
-    return {"Retry-After": str(seconds)}
-
-
-def _handlers(app: FastAPI) -> None:
-    """Whatever ends a request becomes a problem."""
-
-    @app.exception_handler(ProblemError)
-    async def problem(request: Request, error: ProblemError) -> Response:
-        return response(error)
-
-    @app.exception_handler(RequestValidationError)
-    async def invalid(request: Request, error: RequestValidationError) -> Response:
-        found = error.errors()
-        if found[0]["type"] == "json_invalid":
-            return response(ProblemError(HTTPStatus.BAD_REQUEST, f"this is not JSON: {found[0]['ctx']['error']}"))
-        return response(at_fault([_fault(each) for each in found]))
-
-    @app.exception_handler(Refused)
-    async def refused(request: Request, error: Refused) -> Response:
-        return response(at_fault([(error.field, str(error))]))
-
-    @app.exception_handler(Busy)
-    async def busy(request: Request, error: Busy) -> Response:
-        return response(
-            ProblemError(
-                HTTPStatus.SERVICE_UNAVAILABLE, "too many sentences are waiting", headers=_later(error.retry_after)
-            )
-        )
-
-    @app.exception_handler(TooLate)
-    async def too_late(request: Request, error: TooLate) -> Response:
-        detail = "the deadline has passed before the search could begin"
-        return response(ProblemError(HTTPStatus.SERVICE_UNAVAILABLE, detail, headers=_later(1)))
-
-    @app.exception_handler(Closed)
-    async def closed(request: Request, error: Closed) -> Response:
-        return response(
-            ProblemError(HTTPStatus.SERVICE_UNAVAILABLE, "the service takes no requests", headers=_later(5))
-        )
-
-    @app.exception_handler(HTTPException)
-    async def status(request: Request, error: HTTPException) -> Response:
-        if error.status_code == GONE:
-            return Response(status_code=GONE)
-        known = HTTPStatus(error.status_code)
-        detail = error.detail if error.detail != known.phrase else known.description or known.phrase
-        return response(ProblemError(known, detail, headers=dict(error.headers or {})))
-
-    @app.exception_handler(Failed)
-    async def failed(request: Request, error: Failed) -> Response:
-        return response(_broken())
-
-    @app.exception_handler(Exception)
-    async def broken(request: Request, error: Exception) -> Response:
-        return response(_broken())
-
-
-def _broken() -> ProblemError:
-    return ProblemError(HTTPStatus.INTERNAL_SERVER_ERROR, "this is a mistake of the service; its log says more")
-
-
-def _fault(error: dict[str, Any]) -> tuple[tuple[str | int, ...], str]:
-    """The way to a field and what is wrong with it; what was given is not repeated."""
-    way = tuple(error["loc"][1:])  # after "body"
-    if error["type"] == "extra_forbidden":
-        known = [*TranslationRequest.model_fields, *ExplanationRequest.model_fields]
-        return way, f"there is no such field{nearest(str(way[-1]), list(dict.fromkeys(known)))}"
-    return way, str(error["msg"]).removeprefix("Value error, ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import logging
 import time
 from collections.abc import Collection
 from http import HTTPStatus
@@ -10,11 +11,15 @@ from typing import Final, final
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from uncurse.serving.faults import problem_of
 from uncurse.serving.metrics import Metrics
 from uncurse.serving.problems import ProblemError, response
 
+LOG: Final = logging.getLogger("uncurse.serving")
+GONE: Final = 499  # in the metrics: whoever asked did not wait for the answer
 HEADERS: Final = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
@@ -53,9 +58,15 @@ class Gate:
             await send(message)
 
         problem = self._refused(scope)
-        if problem is None:
-            await self._app(scope, self._limited(receive), sent)
-        else:
+        try:
+            if problem is None:
+                await self._app(scope, self._limited(receive), sent)
+        except ClientDisconnect:
+            status = GONE
+        except Exception as error:
+            LOG.error("a request failed", exc_info=error)
+            problem = problem_of(error)
+        if problem is not None and not status:
             await response(problem)(scope, receive, sent)
         route = scope.get("route")  # known only for what the service has; others would be without number
         self._metrics.answered(getattr(route, "path", "other"), status, time.monotonic() - began)
@@ -72,7 +83,8 @@ class Gate:
                     headers={"WWW-Authenticate": "Bearer"},
                 )
         length = headers.get("content-length", "")
-        return self._too_large() if length.isdecimal() and int(length) > self._body else None
+        too_large = length.isdecimal() and (len(length) > 18 or int(length) > self._body)
+        return self._too_large() if too_large else None
 
     def _limited(self, receive: Receive) -> Receive:
         """The same, counted, for bodies that do not say how long they are."""

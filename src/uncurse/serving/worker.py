@@ -218,7 +218,8 @@ class Worker:
         if not tickets:
             return
         for ticket, found in shared.search.cancel_all(tickets).items():
-            self._ended(shared, shared.jobs.pop(ticket), found, in_time=False)
+            self._ended(shared, shared.jobs[ticket], found, in_time=False)
+            del shared.jobs[ticket]  # only now: if something fails, those who are there are told
 
     def _admit(self) -> None:
         """Let those who wait join, first come, first served, as far as there is room.
@@ -299,7 +300,8 @@ class Worker:
         ended = shared.search.advance()
         self._watcher.stepped(count, self._clock() - began)
         for ticket, found in ended:
-            self._ended(shared, shared.jobs.pop(ticket), found, in_time=True)
+            self._ended(shared, shared.jobs[ticket], found, in_time=True)
+            del shared.jobs[ticket]
 
     def _ended(self, shared: _Shared, job: _Job, found: Any, in_time: bool) -> None:  # noqa: ANN401
         order, sentence = job.request.order, job.sentence
