@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as save_arrays
 
 from uncurse.files import write_whole
-from uncurse.jsonfile import parse_json
+from uncurse.jsonfile import in_order, parse_json
 from uncurse.length import MLPLength
 
 LENGTH: Final = "length.safetensors"
@@ -35,7 +35,7 @@ def save_predictor(path: Path, predictor: MLPLength, fingerprint: str) -> None:
     }
     facts = {"levels": json.dumps(predictor.levels), "model": fingerprint}
     facts["sha256"] = _checksum(arrays, facts)
-    write_whole(path, _ordered(save_arrays(arrays, metadata=facts)))
+    write_whole(path, in_order(save_arrays(arrays, metadata=facts)))
 
 
 def load_predictor(path: Path, fingerprint: str) -> MLPLength:
@@ -58,15 +58,6 @@ def load_predictor(path: Path, fingerprint: str) -> MLPLength:
     if facts["model"] != fingerprint:
         raise ValueError(f"{path} was fitted to model {facts['model']}, and this is {fingerprint}")
     return predictor
-
-
-def _ordered(content: bytes) -> bytes:
-    """The same file with its facts in order; the library's order is another each time."""
-    size = int.from_bytes(content[:8], "little")
-    header = json.loads(content[8 : 8 + size])
-    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
-    written = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-    return content[:8] + written.ljust(size) + content[8 + size :]
 
 
 def _checksum(arrays: dict[str, NDArray[np.float32]], facts: dict[str, str]) -> str:

@@ -14,7 +14,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from uncurse.files import write_whole
-from uncurse.jsonfile import parse_json
+from uncurse.jsonfile import in_order, parse_json
 
 
 @final
@@ -30,7 +30,8 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     """Write a checkpoint under a temporary name and rename it."""
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in checkpoint.tensors.items()}
     facts = json.dumps(checkpoint.facts)
-    write_whole(path, save(tensors, metadata={"facts": facts, "sha256": _checksum(tensors, facts)}))
+    said = {"facts": facts, "sha256": _checksum(tensors, facts)}
+    write_whole(path, in_order(save(tensors, metadata=said)))
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
