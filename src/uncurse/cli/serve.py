@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from uncurse.cli.options import BatchTokens, Device, Dtype, Language, Threads
+
 
 def serve(
     model: Annotated[str | None, typer.Option(help="A name from `uncurse models`, or a folder.")] = None,
@@ -22,14 +24,12 @@ def serve(
     max_beam: Annotated[int, typer.Option(min=1, help="The widest beam.")] = 100,
     max_waiting: Annotated[int, typer.Option(min=1, help="Sentences that may wait; then requests get 503.")] = 256,
     deadline: Annotated[float, typer.Option(help="Seconds within which every request is answered.")] = 60.0,
-    batch_tokens: Annotated[int, typer.Option(min=1, help="Source pieces searched for together.")] = 1500,
-    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps.")] = "cpu",
-    dtype: Annotated[
-        str, typer.Option(help="float32, int8, bfloat16 or float16: what a Transformer computes in.")
-    ] = "float32",
-    source_lang: Annotated[str | None, typer.Option(help="For models of many languages.")] = None,
-    target_lang: Annotated[str | None, typer.Option(help="For models of many languages.")] = None,
-    threads: Annotated[int, typer.Option(min=0, help="CPU threads; 0 leaves it to PyTorch.")] = 0,
+    batch_tokens: BatchTokens = 1500,
+    device: Device = "cpu",
+    dtype: Dtype = "float32",
+    source_lang: Language = None,
+    target_lang: Language = None,
+    threads: Threads = 0,
 ) -> None:
     """Answer requests to translate, batched together, and show searches on a page; Ctrl-C stops it."""
     from uncurse.serving.app import Service

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from uncurse.cli.counter import Counter
+from uncurse.cli.options import Engine, Workers
 
 if TYPE_CHECKING:
     from uncurse.study.opened import Study
@@ -46,12 +47,8 @@ def run(
     plan: PlanFile,
     out: Out,
     data: Data = Path(),
-    engine: Annotated[
-        str | None, typer.Option(help="ray, or ray:ADDRESS of a cluster, instead of this process.")
-    ] = None,
-    workers: Annotated[
-        int, typer.Option(min=0, help="How many on the cluster; 0: as many as it has room for.")
-    ] = 0,
+    engine: Engine = None,
+    workers: Workers = 0,
 ) -> None:
     """Decode once for each test set and width. Interrupt it as you like: it goes on where it was."""
     from uncurse.engines.cluster import engine_of, found_anywhere

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from uncurse.cli.counter import Counter
+from uncurse.cli.options import BatchTokens, Device, Dtype, Engine, Language, Threads, Workers
 
 if TYPE_CHECKING:
     from uncurse.corpus import Opening
@@ -41,14 +42,12 @@ def translate(
         float | None, typer.Option(help="Expect so many target tokens per source piece instead of predicting.")
     ] = None,
     target_prefix: Annotated[str, typer.Option(help="Begin every translation with these words.")] = "",
-    batch_tokens: Annotated[int, typer.Option(min=1, help="Source pieces searched for together.")] = 1500,
-    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps.")] = "cpu",
-    dtype: Annotated[
-        str, typer.Option(help="float32, int8, bfloat16 or float16: what a Transformer computes in.")
-    ] = "float32",
-    source_lang: Annotated[str | None, typer.Option(help="For models of many languages.")] = None,
-    target_lang: Annotated[str | None, typer.Option(help="For models of many languages.")] = None,
-    threads: Annotated[int, typer.Option(min=0, help="CPU threads; 0 leaves it to PyTorch.")] = 0,
+    batch_tokens: BatchTokens = 1500,
+    device: Device = "cpu",
+    dtype: Dtype = "float32",
+    source_lang: Language = None,
+    target_lang: Language = None,
+    threads: Threads = 0,
     long_lines: Annotated[
         str, typer.Option(help="error or truncate: what to do with a line that is too long.")
     ] = "error",
@@ -58,12 +57,8 @@ def translate(
         typer.Option(help="Write to a file, as its name ends (.jsonl, .parquet); it appears when it is whole."),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a file that was not finished.")] = False,
-    engine: Annotated[
-        str | None, typer.Option(help="ray, or ray:ADDRESS of a cluster, instead of this process.")
-    ] = None,
-    workers: Annotated[
-        int, typer.Option(min=0, help="How many on the cluster; 0: as many as it has room for.")
-    ] = 0,
+    engine: Engine = None,
+    workers: Workers = 0,
 ) -> None:
     """Translate text, line by line; each translation is proved as far as the stopping rule goes."""
     from uncurse.corpus import Opening
