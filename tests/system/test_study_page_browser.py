@@ -328,6 +328,7 @@ def test_the_legend_takes_methods_out_of_all_figures(window: Opened) -> None:
 
 def test_the_numbers_of_a_chart_are_there_as_a_table(window: Opened) -> None:
     window.page.locator("#methods summary").click()
+    window.page.wait_for_selector("#methods .numbers td")
     cells = window.page.locator("#methods .numbers td").all_inner_texts()
     assert len(cells) == len(WIDTHS) * len(LABELS)
     assert cells[-1] == f"{measures('bp-norm', 40, 0)['bleu']:.2f}"
