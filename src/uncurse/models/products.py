@@ -3,6 +3,7 @@ all of its logits."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Protocol, Self, final
@@ -13,7 +14,7 @@ from torch.nn.functional import linear
 
 from uncurse.models.lanes import Lanes
 
-CHUNK: Final = 5000  # outputs whose logits are looked at while they lie in the cache
+CHUNK: Final = 5120  # outputs whose logits are looked at while they lie in the cache
 BLOCK: Final = 16  # outputs of which the best is looked at first
 
 
@@ -107,7 +108,10 @@ class Int8Product:
         step = flat.abs().amax(dim=1, keepdim=True).clamp_(min=1e-30).div_(127.0)
         wholes = torch._int_mm((flat / step).round_().to(torch.int8), self.weight)
         products = wholes.to(torch.float32).mul_(step)
-        products = products.mul_(self.step) if self.bias is None else torch.addcmul(self.bias, products, self.step)
+        if self.bias is None:
+            products.mul_(self.step)
+        else:
+            torch.addcmul(self.bias, products, self.step, out=products)
         return products.view(*rows.shape[:-1], -1)
 
 
@@ -146,13 +150,47 @@ class OutputLayer:
         best = _Best(rows.new_empty(len(rows), 0), torch.empty(len(rows), 0, dtype=torch.long, device=rows.device))
         total = rows.new_full((len(rows),), -torch.inf)
         for first, product in self._chunks:
-            logits = product(rows)
-            peak = logits.amax(dim=1)
-            best = best.with_chunk(logits, peak, first, k)
-            # log-softmax goes through each row while it is near; its highest value tells the sum of the chunk
-            here = peak - logits.log_softmax(dim=1).amax(dim=1)
-            total = torch.logaddexp(total, here.where(peak > -torch.inf, peak))
+            chunk = _Chunk(product(rows), first)
+            best = best.with_chunk(chunk, k)
+            total = torch.logaddexp(total, chunk.log_sum())
         return best.values - total[:, None], best.tokens
+
+
+@final
+class _Chunk:
+    """The logits of some outputs, in blocks of which only the highest is looked at first."""
+
+    def __init__(self, logits: Tensor, first: int) -> None:
+        self._logits = logits
+        self._first = first
+        self._block = math.gcd(BLOCK, logits.shape[1])
+        # a block is every n-th output: then the highest of all blocks are found side by side
+        self.peaks = logits.view(len(logits), self._block, -1).amax(dim=1)  # [rows, blocks]
+        self.peak = self.peaks.amax(dim=1)  # [rows]
+
+    def log_sum(self) -> Tensor:
+        """The logarithm of the sum of all outputs' weights, [rows]."""
+        # log-softmax goes through each row while it is near; its highest value tells the sum
+        here = self.peak - self._logits.log_softmax(dim=1).amax(dim=1)
+        return here.where(self.peak > -torch.inf, self.peak)
+
+    def among(self, rows: Tensor, bar: Tensor) -> tuple[Tensor, Tensor]:
+        """The logits of some rows that reach a bar and their outputs, [rows, most]; the rest of a row is -inf."""
+        row, block = torch.nonzero(self.peaks[rows] >= bar[:, None], as_tuple=True)
+        outputs = block[:, None] + self.peaks.shape[1] * torch.arange(self._block, device=block.device)
+        logits = self._logits[rows[row][:, None], outputs]
+        found, member = torch.nonzero(logits >= bar[row][:, None], as_tuple=True)
+        lanes = Lanes.of(row[found], len(rows))
+        values = logits.new_full((len(rows), lanes.width), -torch.inf)
+        values[lanes.sentence, lanes.lane] = logits[found, member]
+        return values, lanes.spread(outputs[found, member] + self._first)
+
+    def bar(self, k: int) -> Tensor:
+        """A height that at least k outputs of each row reach: that of the k-th highest of blocks, [rows]."""
+        if self.peaks.shape[1] < k:
+            return self.peak.new_full(self.peak.shape, -torch.inf)
+        heights, _ = self.peaks.topk(k, dim=1)
+        return heights[:, -1]
 
 
 @final
@@ -163,39 +201,19 @@ class _Best:
     values: Tensor  # [rows, k] falling
     tokens: Tensor  # [rows, k]
 
-    def with_chunk(self, logits: Tensor, peak: Tensor, first: int, k: int) -> Self:
-        """The k best of these and the outputs from `first` on, whose highest logits are given, [rows]."""
+    def with_chunk(self, chunk: _Chunk, k: int) -> Self:
+        """The k best of these and of a chunk."""
         if self.values.shape[1] < k:
-            values, tokens = _among(logits, _bar(logits, k))
-            return type(self)(*self._merged(values, tokens + first, k))
-        rows = torch.nonzero(peak > self.values[:, -1])[:, 0]
+            every = torch.arange(len(self.values), device=self.values.device)
+            return type(self)(*self._merged(*chunk.among(every, chunk.bar(k)), k))
+        rows = torch.nonzero(chunk.peak > self.values[:, -1])[:, 0]
         if not len(rows):
             return self
         old = type(self)(self.values[rows], self.tokens[rows])
-        values, tokens = _among(logits[rows], old.values[:, -1])
-        values, tokens = old._merged(values, tokens + first, k)
+        values, tokens = old._merged(*chunk.among(rows, old.values[:, -1]), k)
         return type(self)(self.values.index_copy(0, rows, values), self.tokens.index_copy(0, rows, tokens))
 
     def _merged(self, values: Tensor, tokens: Tensor, k: int) -> tuple[Tensor, Tensor]:
         values, tokens = torch.cat((self.values, values), dim=1), torch.cat((self.tokens, tokens), dim=1)
         values, kept = values.topk(min(k, values.shape[1]), dim=1)
         return values, tokens.gather(1, kept)
-
-
-def _among(logits: Tensor, bar: Tensor) -> tuple[Tensor, Tensor]:
-    """The logits that reach a bar and their places, [rows, most]; rows with fewer are filled up with -inf."""
-    row, place = torch.nonzero(logits >= bar[:, None], as_tuple=True)
-    lanes = Lanes.of(row, len(logits))
-    values = logits.new_full((len(logits), lanes.width), -torch.inf)
-    values[row, lanes.lane] = logits[row, place]
-    return values, lanes.spread(place)
-
-
-def _bar(logits: Tensor, k: int) -> Tensor:
-    """A height that at least k outputs of each row reach: that of the k-th highest of blocks, [rows]."""
-    blocks = logits.shape[1] // BLOCK
-    if blocks < k:
-        return logits.new_full((len(logits),), -torch.inf)
-    peaks = logits[:, : blocks * BLOCK].reshape(len(logits), BLOCK, blocks).amax(dim=1)
-    heights, _ = peaks.topk(k, dim=1)
-    return heights[:, -1]
