@@ -188,6 +188,7 @@ def textbook_search(table: Table, sentence: Sentence, decoding: Decoding, cancel
             best = ranking[: decoding.n_best] or _cut_off(decoding, sentence, steps[:t], rewards[:t])
             return Result(
                 tuple(Hypothesis(path.tokens, path.total, score, path.log_probs) for score, path in best),
+                len(scored),
                 optimality,
                 gap,
                 t,

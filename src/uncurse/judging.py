@@ -127,7 +127,9 @@ class Case:
     def result(self, rule: StoppingRule, stop: int, rows: int, certificate: tuple[Optimality, float]) -> Result:
         """The n best of what had finished when the search stopped."""
         signature = result_signature(self._beam, self._rescorer, rule, self._n_best, self._length)
-        return Result(self._chosen(stop) or self._truncated(stop), *certificate, stop, rows, signature)
+        finished = int(self._trace.finished_counts[stop - 1]) if stop else 0
+        hypotheses = self._chosen(finished) or self._truncated(stop)
+        return Result(hypotheses, finished, *certificate, stop, rows, signature)
 
     @cached_property
     def _scores(self) -> Floats:
@@ -163,8 +165,7 @@ class Case:
         kth_best = running_kth_best(self._scores, self._trace.width)
         return replace(self._evidence, width_scores=kth_best[self._evidence.finished])
 
-    def _chosen(self, stop: int) -> tuple[Hypothesis, ...]:
-        finished = int(self._trace.finished_counts[stop - 1]) if stop else 0
+    def _chosen(self, finished: int) -> tuple[Hypothesis, ...]:
         scores = self._scores[:finished]
         if self._n_best == 1:
             best = [int(scores.argmax())] if finished else []

@@ -43,6 +43,7 @@ class Result:
     """The n best hypotheses of a sentence, best first, with a certificate and what they cost."""
 
     hypotheses: tuple[Hypothesis, ...]
+    finished: int  # how many had ended when the search stopped, whether they are among the n best or not
     optimality: Optimality
     gap: float  # by how much a continuation of this search could have beaten the n-th best; 0 if proved
     steps: int

@@ -21,9 +21,10 @@ from uncurse.length import (
 )
 from uncurse.model import State, StepModel
 from uncurse.rescoring import needs
-from uncurse.result import Optimality, Result
+from uncurse.result import Result
 from uncurse.search import Search
 from uncurse.shards import Shard, shards_of
+from uncurse.trace import Trace
 from uncurse.version import VERSION
 
 DEFAULT_LEVEL: Final = 0.8  # the default limit is this quantile of the length, where a predictor knows it
@@ -98,8 +99,14 @@ def nothing_in(line: str) -> Translation:
 
 def in_vain(sentence: Sentence, result: Result) -> bool:
     """Whether a search came to its limit before anything ended but, at most, the empty translation."""
-    nothing = result.optimality is Optimality.TRUNCATED or all(each.length == 1 for each in result.hypotheses)
-    return nothing and result.steps >= sentence.limit
+    only_the_empty = result.finished == 1 and result.hypotheses[0].length == 1
+    return (not result.finished or only_the_empty) and result.steps >= sentence.limit
+
+
+def recorded_in_vain(trace: Trace) -> bool:
+    """The same of a search that was recorded to its limit."""
+    ended_at, _ = trace.finished  # steps are counted from 0: there the empty translation ends
+    return not ended_at.any()
 
 
 @final
@@ -270,8 +277,15 @@ class Translator:
         if predictor is not None:
             predicted = list(predictor.predict(lengths, features).tolist())
         limits = limits_of(limit, predictor, lengths, features)
-        if self.model.longest_output is not None:
-            limits = [min(most, self.model.longest_output) for most in limits]
+        longest = self.model.longest_output
+        if longest is not None:
+            fewest = len(prefix) + max(task.min_length, 1)
+            if fewest > longest:
+                raise ValueError(
+                    f"an output would have {fewest} tokens or more, target prefix and </s> counted; this model"
+                    f" ends at {longest}"
+                )
+            limits = [min(most, longest) for most in limits]
         return [
             Sentence(source, max(most - len(prefix), task.min_length, 1), prefix, expected, task.min_length)
             for source, most, expected in zip(sources, limits, predicted, strict=True)

@@ -15,7 +15,8 @@ from uncurse import Decoding, Optimality, parse_limit
 from uncurse.arrays import Floats, Ints
 from uncurse.length import FixedRatio
 from uncurse.records import json_line
-from uncurse.translator import LONGEST, Task, Translation, Translator
+from uncurse.search import record
+from uncurse.translator import LONGEST, Task, Translation, Translator, in_vain, recorded_in_vain
 
 
 class Letters:
@@ -159,7 +160,42 @@ def test_where_nothing_ends_within_the_default_limit_the_search_is_made_again_wi
         assert default.result is not None
         assert short.result is not None
         ended = short.result.optimality is not Optimality.TRUNCATED
-        empty = ended and short.result.hypotheses[0].length == 1
+        empty = short.result.finished == 1 and short.result.hypotheses[0].length == 1
         assert default == (wide if empty or not ended else short)
         kinds.add((ended, empty))
     assert kinds == {(False, False), (True, False), (True, True)}
+
+
+def test_an_empty_translation_that_is_the_best_of_several_stands() -> None:
+    """The raw score likes it: a wider limit would only cost time."""
+    model = LetterEncoder(seed=3, vocabulary=7, ending=2.0)
+    translator = Translator(model, Letters(), Letters(), TooShort())
+    task = Task(Decoding.of(3, "log-prob", "exhaustive"))
+    results = [each.result for each in translator.stream(["ab", "cd", "ef"], task)]
+    assert [result.hypotheses[0].length for result in results if result is not None] == [1, 1, 1]
+    assert all(result is not None and result.finished > 1 and result.steps == 3 for result in results)
+
+
+@pytest.mark.parametrize("ending", [-4.0, 0.0, 3.0])
+def test_a_recorded_search_was_in_vain_when_a_judged_one_was(ending: float) -> None:
+    model = LetterEncoder(seed=3, vocabulary=7, ending=ending)
+    translator = Translator(model, Letters(), Letters(), TooShort())
+    task = Task(Decoding.of(3, "length-norm", "exhaustive"), parse_limit("q0.8"))
+    lines = ["".join(letters) for letters in itertools.product("abcdef", repeat=2)]
+    sentences = [translator.sentence(line, task) for line in lines]
+    judged = [
+        in_vain(sentence, each.result)
+        for sentence, each in zip(sentences, translator.stream(lines, task), strict=True)
+        if each.result is not None
+    ]
+    assert judged == [recorded_in_vain(trace) for trace in record(model, sentences, 3)]
+    assert any(judged) != (ending == 3.0)
+
+
+def test_outputs_that_the_model_has_no_places_for_are_refused_before_the_search() -> None:
+    model = LetterEncoder(seed=1, vocabulary=7, ending=1.0)
+    model.longest_output = 5
+    translator = Translator(model, Letters(), Letters(), FixedRatio(1.5))
+    assert len(list(translator.stream(["abc"], Task(min_length=3, target_prefix="ab")))) == 1
+    with pytest.raises(ValueError, match=r"would have 6 tokens or more, .*; this model ends at 5"):
+        list(translator.stream(["abc"], Task(min_length=4, target_prefix="ab")))

@@ -28,20 +28,26 @@ def explain(
     from uncurse.length import parse_limit
     from uncurse.loading import load
     from uncurse.search import record
-    from uncurse.translator import Task
+    from uncurse.translator import Task, recorded_in_vain
 
     limit = None if max_length is None else parse_limit(max_length)
     translator = load(model)
-    asked = translator.sentence(sentence, Task(limit=limit, ratio=ratio))
-    if asked.predicted is None:
+    task = Task(limit=limit, ratio=ratio)
+    asked = translator.sentence(sentence, task)
+    expected = asked.predicted
+    if expected is None:
         raise ValueError("an expected length is needed: give --ratio, or fit a length predictor to the model")
     (trace,) = record(translator.model, [asked], beam)
-    explanation = Explanation(trace, asked.predicted, standard_scores(reward, translator.model.attends))
+    again = translator.wider(asked, task) if recorded_in_vain(trace) else None
+    if again is not None:  # as `uncurse translate` does
+        asked = again
+        (trace,) = record(translator.model, [asked], beam)
+    explanation = Explanation(trace, expected, standard_scores(reward, translator.model.attends))
     console = Console()
     if not console.is_terminal:
         console = Console(width=160)
     console.print(
-        f"{len(asked.source)} source pieces · predicted length {asked.predicted:.1f} · limit {asked.limit}"
+        f"{len(asked.source)} source pieces · predicted length {expected:.1f} · limit {asked.limit}"
         f" · beam {beam} · {len(trace.finished_sums)} finished",
         highlight=False,
     )
@@ -62,7 +68,7 @@ def explain(
         text = translator.text(candidate.tokens)
         table.add_row(letters[index % 26], str(len(candidate.tokens)), *cells, Text(text or "(nothing)"))
     console.print(table)
-    console.print(_plot([(len(each.tokens), each.log_prob) for each in shown], letters, asked.predicted))
+    console.print(_plot([(len(each.tokens), each.log_prob) for each in shown], letters, expected))
     console.print(_verdicts(explanation))
 
 

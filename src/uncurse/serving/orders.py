@@ -17,7 +17,7 @@ from uncurse.search import Recorder, Search
 from uncurse.serving.options import Limits
 from uncurse.serving.seen import seen
 from uncurse.trace import Trace
-from uncurse.translator import Task, Translation, Translator, in_vain, nothing_in
+from uncurse.translator import Task, Translation, Translator, in_vain, nothing_in, recorded_in_vain
 
 T = TypeVar("T", Result, Trace)  # what a search gives for a sentence
 Answer = dict[str, Any]  # of a sentence, ready to be written as JSON
@@ -147,7 +147,7 @@ class TranslationOrder(Order[Result]):
 
     def answer_too_late(self, line: str) -> Answer:
         """An output that was cut off before its first token."""
-        nothing = Result((), Optimality.TRUNCATED, inf, 0, 0, "")
+        nothing = Result((), 0, Optimality.TRUNCATED, inf, 0, 0, "")
         return record_of(Translation(line, (), nothing, None)) | {"in_time": False}
 
 
@@ -173,8 +173,8 @@ class ExplanationOrder(Order[Trace]):
         return Recorder(model, self.task.decoding.width, self.task.decoding.slots)
 
     def in_vain(self, sentence: Sentence, found: Trace) -> bool:
-        """Nothing ended but, at most, the empty translation: an index above 0 is a step after the first."""
-        return not found.finished[0].any()
+        """Nothing ended but, at most, the empty translation."""
+        return recorded_in_vain(found)
 
     def answer(self, translator: Translator, line: str, sentence: Sentence, found: Trace, in_time: bool) -> Answer:
         """Everything that can be seen."""
