@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from hashlib import sha256
 from itertools import pairwise
 from typing import Final, Protocol, final
@@ -183,20 +185,34 @@ def parse_limit(text: str) -> AnyLimit:
 
 
 def limits_of(
-    limit: AnyLimit, predictor: LengthPredictor | None, source_lengths: Ints, features: Floats
+    limit: AnyLimit,
+    predictor: LengthPredictor | None,
+    source_lengths: Ints,
+    features: Floats,
+    alone: Callable[[int], Floats] | None = None,
 ) -> list[int]:
-    """`R` for each source."""
+    """`R` for each source, given a vector for each, [sources, size].
+
+    A vector that was made beside others can differ in its last bits from one that was made alone, and so move
+    a length over a whole number. Where that could be, `alone` is asked for the vector of one source, [1, size].
+    """
     if isinstance(limit, Limit):
         return [limit.tokens(length) for length in source_lengths.tolist()]
     if predictor is None:
         raise ValueError("this limit needs a length predictor: fit one, or give a limit such as 2x+10")
     if isinstance(limit, PredictedLimit):
-        lengths = predictor.predict(source_lengths, features)
+        lengths_of = predictor.predict
     else:
-        lengths = predictor.quantile(limit.level, source_lengths, features)
+        lengths_of = partial(predictor.quantile, limit.level)
+    lengths = lengths_of(source_lengths, features)
+    if alone is not None:
+        doubtful = np.ceil(lengths * (1.0 - DOUBT)) != np.ceil(lengths * (1.0 + DOUBT))
+        for index in np.flatnonzero(doubtful).tolist():
+            lengths[index] = lengths_of(source_lengths[index : index + 1], alone(index))[0]
     return [math.ceil(length) for length in lengths.tolist()]
 
 
 _LIMIT: Final = re.compile(r"(\d{1,6})|(\d{1,6}(?:\.\d{1,6})?)?x(?:\+(\d{1,6}))?")
 _QUANTILE: Final = re.compile(r"q(0\.\d+)")
 DEFAULT_LIMIT: Final = Limit(Fraction(2), 10)
+DOUBT: Final = 1e-3  # the share of a length by which neighbours in a batch may move it, and more

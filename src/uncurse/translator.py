@@ -181,11 +181,11 @@ class Translator:
 
     def sentence(self, line: str, task: Task) -> Sentence:
         """What a search is told of a line."""
-        return self.sentence_of(self.pieces(line), task)
+        return self.sentences_of([self.pieces(line)], task)[0]
 
-    def sentence_of(self, pieces: tuple[int, ...], task: Task) -> Sentence:
-        """What a search is told of pieces, which are encoded alone: no neighbour can move a limit by a token."""
-        return self._sentences([pieces], self._prefix(task), task)[0]
+    def sentences_of(self, sources: list[tuple[int, ...]], task: Task) -> list[Sentence]:
+        """What a search is told of the pieces of lines."""
+        return self._sentences(sources, self._prefix(task), task)
 
     def wider(self, sentence: Sentence, task: Task) -> Sentence | None:
         """The sentence as it is searched for again after a search in vain; None if its limit was asked for.
@@ -276,7 +276,11 @@ class Translator:
         predicted: list[float | None] = [None] * len(sources)
         if predictor is not None:
             predicted = list(predictor.predict(lengths, features).tolist())
-        limits = limits_of(limit, predictor, lengths, features)
+
+        def alone(index: int) -> Floats:
+            return self._features([sources[index]], predictor)
+
+        limits = limits_of(limit, predictor, lengths, features, alone if len(sources) > 1 else None)
         longest = self.model.longest_output
         if longest is not None:
             fewest = len(prefix) + max(task.min_length, 1)

@@ -14,6 +14,7 @@ from uncurse.arrays import Floats, Ints
 from uncurse.model import Continuations
 from uncurse.models.lanes import Lanes
 from uncurse.models.lstm import AttentionalLSTM, Carry, Memory
+from uncurse.models.once import Once
 from uncurse.models.tensors import beside, doubles
 from uncurse.text.subwords import BEGIN, END
 
@@ -65,6 +66,7 @@ class LSTMStepModel:
 
     def __init__(self, network: AttentionalLSTM, signature: str) -> None:
         self._network = network.eval()
+        self._encoded = Once(self._encode)
         self._device = network.output.bias.device
         self.signature = signature
         self.vocabulary = network.shape.target_vocabulary
@@ -72,7 +74,7 @@ class LSTMStepModel:
     @torch.inference_mode()
     def start(self, sources: Sequence[Sequence[int]]) -> LSTMState:
         """Encode sources."""
-        memory, carry = self._encode(sources)
+        memory, carry = self._encoded(sources)
         return LSTMState(memory, carry, torch.arange(len(sources), device=self._device))
 
     @torch.inference_mode()
@@ -91,7 +93,7 @@ class LSTMStepModel:
     @torch.inference_mode()
     def features(self, sources: Sequence[Sequence[int]]) -> Floats:
         """The mean of the encoder's states over the pieces of each source, [sources, hidden]."""
-        memory, _ = self._encode(sources)
+        memory, _ = self._encoded(sources)
         inside = doubles(~memory.padding)[:, :, None]
         mean: Floats = (doubles(memory.states) * inside).sum(axis=1) / inside.sum(axis=1)
         return mean

@@ -20,9 +20,11 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 from uncurse.arrays import Floats, Ints
 from uncurse.model import Continuations
 from uncurse.models.lanes import Lanes
+from uncurse.models.once import Once
 from uncurse.models.tensors import beside, doubles
 from uncurse.models.transformer import Transformer, joined, split
 
+FEW: Final = 1000  # scores of a sentence and head up to which plain products are faster than a fused kernel
 ROOM: Final = 4  # steps for which a tree has room when its dead nodes have been cleared away
 
 
@@ -139,6 +141,7 @@ class TransformerStepModel:
 
     def __init__(self, network: Transformer, signature: str, tag: int | None = None) -> None:
         self._network = network
+        self._encoded = Once(self._encode)
         self._tags = () if tag is None else (tag,)  # what every source begins with: the language to translate into
         self.signature = signature
         self.vocabulary = network.vocabulary
@@ -191,13 +194,13 @@ class TransformerStepModel:
             tree.keys[index][:, :, first:last] = key
             tree.values[index][:, :, first:last] = value
             keys, values = tree.keys[index][:, :, :last], tree.values[index][:, :, :last]
-            attended = scaled_dot_product_attention(query, keys, values, seen_nodes)
+            attended = _attended(query, keys, values, seen_nodes)
             states = layer.attention.close(states, lanes.gather(joined(attended)))
             (query,) = split(lanes.spread(layer.cross.query(states)), 1, network.heads)
             keys, values = state.memory.keys[index], state.memory.values[index]
             if attention and layer is network.decoder[-1]:
                 weights = _weights(query, keys, seen_pieces)
-            attended = scaled_dot_product_attention(query, keys, values, seen_pieces)
+            attended = _attended(query, keys, values, seen_pieces)
             states = layer.feed_forward(layer.cross.close(states, lanes.gather(joined(attended))))
         log_probs, ids = network.output.best(states, min(k, self.vocabulary))
         received = None if weights is None else doubles(lanes.gather(weights))[:, len(self._tags) :]
@@ -212,7 +215,7 @@ class TransformerStepModel:
         mean: Floats = (doubles(states) * there).sum(axis=1) / there.sum(axis=1)
         return mean
 
-    def _encoded(self, sources: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+    def _encode(self, sources: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
         return self._network.encode([(*self._tags, *source) for source in sources])
 
     def _mask(self, paths: Tensor, lanes: Lanes, nodes: int) -> Tensor:
@@ -225,6 +228,14 @@ class TransformerStepModel:
 def _blocked(seen: Tensor) -> Tensor:
     """What is added to the attention of what is seen and what is not."""
     return torch.zeros(seen.shape, device=seen.device).masked_fill_(~seen, -torch.inf)
+
+
+def _attended(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+    """What each query finds, [sentences, heads, lanes, size]."""
+    if query.shape[2] * keys.shape[2] > FEW:
+        return scaled_dot_product_attention(query, keys, values, mask)
+    scores = (query @ keys.transpose(2, 3)).mul_(query.shape[3] ** -0.5).add_(mask)
+    return scores.softmax(dim=-1) @ values
 
 
 def _weights(query: Tensor, keys: Tensor, mask: Tensor) -> Tensor:

@@ -99,16 +99,17 @@ class Order(ABC, Generic[T]):
         return pieces
 
     @final
-    def sentence(self, translator: Translator, pieces: tuple[int, ...], limits: Limits) -> Sentence:
-        """What the search is told, which does not depend on other sentences."""
+    def sentences(self, translator: Translator, sources: list[tuple[int, ...]], limits: Limits) -> list[Sentence]:
+        """What the search is told."""
         try:
-            sentence = translator.sentence_of(pieces, self.task)
+            sentences = translator.sentences_of(sources, self.task)
         except ValueError as error:  # a limit beyond all reason
             raise Refused(("max_length",), str(error)) from None
-        if sentence.limit > limits.tokens:
-            most = f"would get {sentence.limit} tokens; the most is {limits.tokens}"
-            raise Refused(("max_length",), f"a sentence of {len(pieces)} pieces {most}")
-        return sentence
+        for sentence in sentences:
+            if sentence.limit > limits.tokens:
+                most = f"would get {sentence.limit} tokens; the most is {limits.tokens}"
+                raise Refused(("max_length",), f"a sentence of {len(sentence.source)} pieces {most}")
+        return sentences
 
 
 @final

@@ -2,7 +2,7 @@
 
 Sentences of all requests are searched for together where their orders allow it. They join between steps and leave
 when they are proved; what is past its deadline is cancelled between two steps and answered with the best so far.
-No result depends on what shares its search: a sentence is prepared alone, and its limit is its own.
+No result depends on what shares its search, but for the last bits that neighbours in a batch always move.
 """
 
 from __future__ import annotations
@@ -243,12 +243,16 @@ class Worker:
         with self._changed:
             for _ in coming:  # no other thread takes from it
                 self._waiting.popleft()
-        newcomers: dict[Hashable, list[_Job]] = {}
+        alike: dict[Order[Any], list[_Job]] = {}
         for job in coming:
-            if self._prepare(job):
-                newcomers.setdefault(job.request.order.shared, []).append(job)
+            if job.pieces and not job.request.future.done():
+                alike.setdefault(job.request.order, []).append(job)
+        newcomers: dict[Hashable, list[_Job]] = {}
+        for order, jobs in alike.items():
+            newcomers.setdefault(order.shared, []).extend(self._prepared(order, jobs))
         for key, jobs in newcomers.items():
-            self._join(key, jobs)
+            if jobs:
+                self._join(key, jobs)
 
     def _pieces(self, job: _Job) -> tuple[int, ...]:
         """The pieces of a sentence that is worth searching for; the others are answered at once."""
@@ -264,14 +268,18 @@ class Worker:
                     self._reply(job, partial(order.answer_to_nothing, job.line))
         return job.pieces
 
-    def _prepare(self, job: _Job) -> bool:
-        if not job.pieces or job.request.future.done():
-            return False
+    def _prepared(self, order: Order[Any], jobs: list[_Job]) -> list[_Job]:
+        """Those that can be searched for; the others are told why not."""
         try:
-            job.sentence = job.request.order.sentence(self._translator, job.pieces, self._limits)
+            sentences = order.sentences(self._translator, [job.pieces or () for job in jobs], self._limits)
         except Exception as error:
-            self._fail(job, error)
-        return job.sentence is not None
+            if len(jobs) > 1:  # whose fault it is shows when they are looked at one by one
+                return [each for job in jobs for each in self._prepared(order, [job])]
+            self._fail(jobs[0], error)
+            return []
+        for job, sentence in zip(jobs, sentences, strict=True):
+            job.sentence = sentence
+        return jobs
 
     def _join(self, key: Hashable, jobs: list[_Job]) -> None:
         try:

@@ -1,0 +1,26 @@
+"""An encoder that is asked for one batch twice: first for what predicts lengths, then for the search."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar, final
+
+T = TypeVar("T")
+
+
+@final
+class Once(Generic[T]):
+    """Remembers what became of the last batch; a single source, soon encoded again, does not make it forget."""
+
+    def __init__(self, encode: Callable[[Sequence[Sequence[int]]], T]) -> None:
+        self._encode = encode
+        self._last: tuple[list[Sequence[int]], T] | None = None
+
+    def __call__(self, sources: Sequence[Sequence[int]]) -> T:
+        """What the encoder makes of sources."""
+        if self._last is not None and self._last[0] == list(sources):
+            return self._last[1]
+        encoded = self._encode(sources)
+        if len(sources) > 1:
+            self._last = list(sources), encoded
+        return encoded
