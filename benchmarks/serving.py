@@ -325,7 +325,7 @@ def main() -> None:
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
-    console = Console()
+    console = Console(width=110)
     lines = MADE_UP if options.source is None else [line for line in read_lines(options.source) if line.strip()]
     random.Random(1).shuffle(lines)
     sent = list(itertools.islice(itertools.cycle(lines), options.sentences))

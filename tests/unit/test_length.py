@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from uncurse.arrays import Floats, Ints
 from uncurse.length import FixedRatio, Limit, MLPLength, PredictedLimit, QuantileLimit, limits_of, parse_limit
 from uncurse.training.length import Lengths, fit_length, report
 
@@ -96,3 +97,30 @@ def test_quantiles_never_cross() -> None:
         ValueError, match=r"quantile 0\.7 is not known to this predictor: it knows q0\.5, q0\.9, q0\.99"
     ):
         predictor.quantile(0.7, lengths, features)
+
+
+class Nearly:
+    """A predictor whose lengths are its features."""
+
+    levels = (0.8,)
+
+    def predict(self, source_lengths: Ints, features: Floats) -> Floats:
+        return features[:, 0].copy()
+
+    def quantile(self, level: float, source_lengths: Ints, features: Floats) -> Floats:
+        return self.predict(source_lengths, features) + 1.0
+
+
+@pytest.mark.parametrize(("limit", "more"), [("predicted", 0), ("q0.8", 1)])
+def test_neighbours_cannot_move_a_limit_over_a_whole_number(limit: str, more: int) -> None:
+    together = np.array([[7.9999], [8.0001], [8.5], [7.0001]])
+    asked: list[int] = []
+
+    def alone(index: int) -> Floats:
+        asked.append(index)
+        return np.array([[8.0], [7.9999], [np.nan], [7.0002]])[index : index + 1]
+
+    lengths = np.array([4, 4, 4, 4])
+    found = limits_of(parse_limit(limit), Nearly(), lengths, together, alone)
+    assert found == [8 + more, 8 + more, 9 + more, 8 + more]
+    assert asked == [0, 1, 3]  # the third is far from a whole number
