@@ -341,6 +341,24 @@ def test_a_search_that_fails_takes_nobody_else_with_it() -> None:
         assert ask(worker, TASKS[0], "ab").result(SOON)
 
 
+def test_who_comes_after_a_search_that_failed_gets_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(search: object, tickets: Sequence[int]) -> None:
+        raise MemoryError("no room to end it")
+
+    monkeypatch.setattr(Search, "cancel_all", broken)
+    clock = Clock()
+    model, translator = held()
+    with working(translator, clock=clock) as worker:
+        late = ask(worker, TASKS[0], "a", seconds=10.0)
+        until(lambda: worker.searching)
+        next_one = ask(worker, TASKS[0], "abcdefabc")  # waits until the first step is done
+        model.during[1] = clock.advance
+        model.let_go()
+        with pytest.raises(Failed):
+            late.result(SOON)
+        assert next_one.result(SOON) == [alone(letters(), TASKS[0], "abcdefabc")]
+
+
 class Spent(Held):  # type: ignore[misc]
     """A model that can start a search but once."""
 
