@@ -282,7 +282,7 @@ def memory(console: Console, port: int, lines: list[str], minutes: float) -> Non
     sizes: list[float] = []
 
     async def watch() -> None:
-        client, end = Client(port), time.monotonic() + 60 * minutes
+        end = time.monotonic() + 60 * minutes
 
         async def busy(seed: int) -> int:
             chance, own, done = random.Random(seed), Client(port), 0
@@ -299,11 +299,12 @@ def memory(console: Console, port: int, lines: list[str], minutes: float) -> Non
 
         tasks = [asyncio.create_task(busy(seed)) for seed in range(16)]
         for _ in range(11):
+            client = Client(port)  # a new one: the service hangs up on those that are silent for long
             text = (await client.ask("GET", "/metrics")).body
+            client.close()
             sizes.append(told(text, "process_resident_memory_bytes") / 1e6)
             await asyncio.sleep(6 * minutes)
         done = sum(await asyncio.gather(*tasks))
-        client.close()
         console.print(
             f"{done} requests of all kinds in {minutes:g} minutes; MB of the service at each tenth: "
             + " ".join(f"{size:.0f}" for size in sizes),
