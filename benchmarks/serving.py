@@ -36,6 +36,7 @@ from uncurse.text.lines import read_lines
 from uncurse.translator import Task, Translator
 
 CLIENTS = (1, 8, 64)
+ROUNDS = 3
 BAR = 0.8  # of the offline throughput, with 64 clients
 WAITING = 256  # sentences that may wait in the service
 TIE = 1e-3  # candidates whose log-probabilities are closer than this may change places in another batch
@@ -127,6 +128,11 @@ class Tally:
         else:
             self.different.append(line)
 
+    @property
+    def wrong(self) -> int:
+        """How many did not get their answer."""
+        return len(self.different) + sum(count for status, count in self.statuses.items() if status != 200)
+
     def quantile(self, share: float) -> float:
         """The seconds within which a share of the requests were answered."""
         ordered = sorted(self.latencies)
@@ -134,10 +140,15 @@ class Tally:
 
 
 async def load_with(
-    port: int, clients: int, lines: Sequence[str], options: dict[str, Any], known: dict[str, dict[str, Any]]
-) -> tuple[Tally, float]:
-    """Send every line as a request of its own, so many at a time; what came back, and the seconds it took."""
-    tally, waiting = Tally(), iter(lines)
+    port: int,
+    clients: int,
+    lines: Sequence[str],
+    options: dict[str, Any],
+    known: dict[str, dict[str, Any]],
+    tally: Tally,
+) -> float:
+    """Send every line as a request of its own, so many at a time, and count what comes back; the seconds."""
+    waiting = iter(lines)
 
     async def one() -> None:
         client = Client(port)
@@ -149,7 +160,7 @@ async def load_with(
 
     began = time.perf_counter()
     await asyncio.gather(*(one() for _ in range(clients)))
-    return tally, time.perf_counter() - began
+    return time.perf_counter() - began
 
 
 @contextmanager
@@ -171,15 +182,11 @@ def service(options: argparse.Namespace) -> Iterator[int]:
 
 
 def offline(translator: Translator, lines: Sequence[str], task: Task) -> tuple[float, float]:
-    """Sentences a second without a service, the better of two runs, and the CPU milliseconds of a sentence."""
-    runs = []
-    for _ in range(2):
-        began, used = time.perf_counter(), time.process_time()
-        for _ in translator.stream(lines, task):
-            pass
-        runs.append((time.perf_counter() - began, time.process_time() - used))
-    seconds, cpu = min(runs)
-    return len(lines) / seconds, 1000 * cpu / len(lines)
+    """Sentences a second without a service, and the CPU milliseconds of a sentence."""
+    began, used = time.perf_counter(), time.process_time()
+    for _ in translator.stream(lines, task):
+        pass
+    return len(lines) / (time.perf_counter() - began), 1000 * (time.process_time() - used) / len(lines)
 
 
 def number(port: int, name: str) -> float:
@@ -202,27 +209,53 @@ def told(text: str, name: str) -> float:
 
 
 def throughput(
-    console: Console, port: int, lines: list[str], known: dict[str, Any], beam: int, alone: tuple[float, float]
+    console: Console, port: int, lines: list[str], known: dict[str, Any], translator: Translator, task: Task
 ) -> None:
-    """The first table."""
-    table = Table(title=f"{len(lines)} sentences, beam {beam}; share of the offline throughput")
-    for column in ("clients", "lines / s", "share", "bar", "CPU ms", "p50 ms", "p95 ms", "p99 ms", "wrong"):
+    """The first table: offline and with each number of clients in turn, several times; medians."""
+    speeds: dict[int, list[float]] = {clients: [] for clients in (0, *CLIENTS)}  # 0: offline
+    costs: dict[int, list[float]] = {clients: [] for clients in speeds}
+    tallies = {clients: Tally() for clients in CLIENTS}
+    for _ in range(ROUNDS):
+        speed, cost = offline(translator, lines, task)
+        speeds[0].append(speed)
+        costs[0].append(cost)
+        for clients in CLIENTS:
+            sent = lines[: max(8, len(lines) // 4)] if clients == 1 else lines
+            used = number(port, "process_cpu_seconds_total")
+            options = {"beam": task.decoding.width}
+            seconds = asyncio.run(load_with(port, clients, sent, options, known, tallies[clients]))
+            used = number(port, "process_cpu_seconds_total") - used
+            speeds[clients].append(len(sent) / seconds)
+            costs[clients].append(1000 * used / len(sent))
+    title = f"{len(lines)} sentences, beam {task.decoding.width}; medians of {ROUNDS} rounds, in turn"
+    table = Table(title=title)
+    columns = (
+        "clients",
+        "lines / s",
+        "least, most",
+        "of offline",
+        "bar",
+        "CPU ms",
+        "p50 ms",
+        "p95 ms",
+        "p99 ms",
+        "wrong",
+    )
+    for column in columns:
         table.add_column(column, justify="right")
-    table.add_row("offline", f"{alone[0]:.1f}", "", "", f"{alone[1]:.0f}", "", "", "", "")
-    for clients in CLIENTS:
-        sent = lines[: max(8, len(lines) // 4)] if clients == 1 else lines
-        used = number(port, "process_cpu_seconds_total")
-        tally, seconds = asyncio.run(load_with(port, clients, sent, {"beam": beam}, known))
-        used = number(port, "process_cpu_seconds_total") - used
-        share = len(sent) / seconds / alone[0]
+    base = statistics.median(speeds[0])
+    for clients, found in speeds.items():
+        tally = tallies.get(clients)
+        median = statistics.median(found)
         table.add_row(
-            str(clients),
-            f"{len(sent) / seconds:.1f}",
-            f"{share:.2f} ×",
+            str(clients or "offline"),
+            f"{median:.1f}",
+            f"{min(found):.1f}, {max(found):.1f}",
+            f"{median / base:.2f} ×" if clients else "",
             f"{BAR} ×" if clients == CLIENTS[-1] else "",
-            f"{1000 * used / len(sent):.0f}",
-            *(f"{1000 * tally.quantile(each):.0f}" for each in (0.50, 0.95, 0.99)),
-            str(len(tally.different) + sum(count for status, count in tally.statuses.items() if status != 200)),
+            f"{statistics.median(costs[clients]):.0f}",
+            *(f"{1000 * tally.quantile(each):.0f}" if tally else "" for each in (0.50, 0.95, 0.99)),
+            str(tally.wrong) if tally else "",
         )
     console.print(table)
 
@@ -232,7 +265,8 @@ def known_answers(
 ) -> bool:
     """Thousands of requests, in an order of chance: nothing is lost, nothing mixed up."""
     chosen = random.Random(1).choices(lines, k=options.requests)
-    tally, seconds = asyncio.run(load_with(port, CLIENTS[-1], chosen, {"beam": options.beam}, known))
+    tally = Tally()
+    seconds = asyncio.run(load_with(port, CLIENTS[-1], chosen, {"beam": options.beam}, known, tally))
     answered = tally.statuses.get(200, 0)
     console.print(
         f"{options.requests} requests with known answers in {seconds:.0f} s: {answered} answered, "
@@ -334,9 +368,8 @@ def main() -> None:
     translator = load(options.model, dtype=options.dtype)
     task = Task(Decoding.of(options.beam))
     known = {line: record_of(each) for line, each in zip(lines, translator.stream(lines, task), strict=True)}
-    alone = offline(translator, sent, task)
     with service(options) as port:
-        throughput(console, port, sent, known, options.beam, alone)
+        throughput(console, port, sent, known, translator, task)
         good = known_answers(console, port, lines, known, options) if options.requests else True
         good &= overload(console, port, lines, known, options.beam)
         if options.minutes:

@@ -215,4 +215,4 @@ def limits_of(
 _LIMIT: Final = re.compile(r"(\d{1,6})|(\d{1,6}(?:\.\d{1,6})?)?x(?:\+(\d{1,6}))?")
 _QUANTILE: Final = re.compile(r"q(0\.\d+)")
 DEFAULT_LIMIT: Final = Limit(Fraction(2), 10)
-DOUBT: Final = 1e-3  # the share of a length by which neighbours in a batch may move it, and more
+DOUBT: Final = 1e-4  # the share of a length by which neighbours in a batch may move it, and more
