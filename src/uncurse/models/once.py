@@ -18,8 +18,9 @@ class Once(Generic[T]):
 
     def __call__(self, sources: Sequence[Sequence[int]]) -> T:
         """What the encoder makes of sources."""
-        if self._last is not None and self._last[0] == list(sources):
-            return self._last[1]
+        last = self._last  # looked at once: another thread may replace it
+        if last is not None and last[0] == list(sources):
+            return last[1]
         encoded = self._encode(sources)
         if len(sources) > 1:
             self._last = list(sources), encoded
