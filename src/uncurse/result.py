@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import final
 
@@ -43,7 +43,7 @@ class Result:
     """The n best hypotheses of a sentence, best first, with a certificate and what they cost."""
 
     hypotheses: tuple[Hypothesis, ...]
-    finished: int  # how many had ended when the search stopped, whether they are among the n best or not
+    finished: int = field(compare=False)  # how many ended, but for what was dropped as hopeless
     optimality: Optimality
     gap: float  # by how much a continuation of this search could have beaten the n-th best; 0 if proved
     steps: int
