@@ -16,7 +16,7 @@ import re
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,11 +35,13 @@ from uncurse.loading import load
 from uncurse.models.ctranslate2 import marian_weights, read_model, read_vocabulary
 from uncurse.models.marian import save_marian
 from uncurse.models.products import Matrix, Numbers, product_of
+from uncurse.result import Result
 from uncurse.text.vocabulary import SentencePieces, Vocabulary
 from uncurse.translator import Task, Translator
 
 CAP = 100  # tokens, </s> counted
 BATCH = 16  # sentences, where a system wants to be told
+SIZE = 512  # of the model's states
 Outputs = list[tuple[int, ...]]
 PRODUCTS = ("mkldnn::_linear_pointwise", "aten::_int_mm", "aten::addmm", "aten::mm")
 
@@ -79,16 +81,16 @@ def ours(shared: Material, dtype: str, like_for_like: bool) -> Callable[[int], O
     translator = load(shared.folder, dtype=dtype)
 
     def run(width: int) -> Outputs:
-        return [tuple(each) for each in _ours_found(translator, shared, width, like_for_like)]
+        return [result.hypotheses[0].tokens[:-1] for result in _results(translator, shared, width, like_for_like)]
 
     return run
 
 
-def _ours_found(translator: Translator, shared: Material, width: int, like_for_like: bool) -> list[Sequence[int]]:
+def _results(translator: Translator, shared: Material, width: int, like_for_like: bool) -> list[Result]:
     decoding = Decoding.of(width, "length-norm", "beam-full", 1, "refill") if like_for_like else Decoding.of(width)
     task = Task(decoding, parse_limit(str(CAP)) if like_for_like else None, batch_tokens=BATCH * 40)
     results = [each.result for each in translator.stream(shared.lines, task)]
-    return [result.hypotheses[0].tokens[:-1] for result in results if result is not None]
+    return [result for result in results if result is not None]
 
 
 def ctranslate2_system(shared: Material, kind: str, threads: int) -> Callable[[int], Outputs]:
@@ -200,13 +202,14 @@ def timed(shared: Material, widths: list[int], repeats: int, threads: int, conso
 def profiled(shared: Material, widths: list[int], console: Console) -> None:
     """Print where our time goes."""
     table = Table(title="Ours, like for like: share of time by kind of work, and how fast the products are")
-    for column in ("dtype", "b", "products", "GFLOPS", "attention", "the rest of PyTorch", "a large product"):
+    columns = ("products", "attention", "the rest", "GFLOP", "for the output", "GFLOPS", "a large product")
+    for column in ("dtype", "b", *columns):
         table.add_column(column, justify="right")
     for dtype in ("float32", "int8"):
-        run = ours(shared, dtype, True)
+        translator = load(shared.folder, dtype=dtype)
         for width in widths:
             with profile(record_shapes=True) as seen:
-                run(width)
+                results = _results(translator, shared, width, True)
             events = seen.key_averages(group_by_input_shape=True)
             total = sum(event.self_cpu_time_total for event in events)
             products = [event for event in events if event.key in PRODUCTS]
@@ -218,22 +221,23 @@ def profiled(shared: Material, widths: list[int], console: Console) -> None:
             operations = sum(
                 event.count * 2 * event.input_shapes[0][0] * math.prod(event.input_shapes[1]) for event in products
             )
+            output = 2 * SIZE * len(shared.vocabulary) * sum(result.rows for result in results)
             shares = [f"{part / total:.0%}" for part in (spent, attention, total - spent - attention)]
-            speed = f"{operations / spent / 1e3:.0f}"
-            table.add_row(dtype, str(width), shares[0], speed, *shares[1:], f"{_large_product(dtype):.0f}")
+            work = [f"{operations / 1e9:,.0f}", f"{output / operations:.0%}", f"{operations / spent / 1e3:.0f}"]
+            table.add_row(dtype, str(width), *shares, *work, f"{_large_product(dtype):.0f}")
     console.print(table)
 
 
 def _large_product(dtype: str) -> float:
     """GFLOPS of a product large enough to be at its best: what the machine can do."""
-    matrix = torch.nn.init.normal_(torch.empty(4096, 512))
-    run, rows = product_of(Matrix(matrix), None, Numbers(dtype)), torch.ones(4096, 512)
+    matrix = torch.nn.init.normal_(torch.empty(4096, SIZE))
+    run, rows = product_of(Matrix(matrix), None, Numbers(dtype)), torch.ones(4096, SIZE)
     spent = []
     for _ in range(7):
         start = time.perf_counter()
         run(rows)
         spent.append(time.perf_counter() - start)
-    return 2 * 4096 * 4096 * 512 / statistics.median(spent) / 1e9
+    return 2 * 4096 * 4096 * SIZE / statistics.median(spent) / 1e9
 
 
 def _peak(source: Path, count: int, system: str, width: int, answer: Any) -> None:  # noqa: ANN401
