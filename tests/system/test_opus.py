@@ -23,7 +23,8 @@ from uncurse.models.marian import save_marian
 from uncurse.models.opened import OpenModel
 from uncurse.text.vocabulary import RankedPieces, Vocabulary
 
-TEXT = Path(__file__).parents[3] / "shared" / "data" / "wmt" / "newstest2020.zh"
+DATA = Path(__file__).parents[3] / "shared" / "data"
+TEXT = DATA / "wmt" / "newstest2020.zh"
 FOLDER = folder_of("opus-mt-zh-en")
 COUNT = int(os.environ.get("UNCURSE_SENTENCES", "12"))
 CAP = 60
@@ -42,8 +43,21 @@ def opened() -> OpenModel:
 
 @pytest.fixture(scope="module")
 def sources(opened: OpenModel) -> list[tuple[int, ...]]:
-    pieces = opened.source.encode(TEXT.read_text(encoding="utf-8").splitlines())
-    return [tuple(ids) for ids in pieces if 5 <= len(ids) <= 22][:COUNT]
+    return from_text(opened, TEXT, COUNT)
+
+
+@pytest.fixture(scope="module")
+def tame_sources(opened: OpenModel) -> list[tuple[int, ...]]:
+    """Of texts for which the model hardly ever repeats itself without end, as it does for headlines."""
+    half = COUNT // 2
+    texts = {DATA / "wmt" / "flores-dev.zh": half, DATA / "tatoeba" / "dev.zh": COUNT - half}
+    return [source for text, count in texts.items() for source in from_text(opened, text, count)]
+
+
+def from_text(opened: OpenModel, text: Path, count: int) -> list[tuple[int, ...]]:
+    """The first sentences of 5 to 22 pieces."""
+    pieces = opened.source.encode(text.read_text(encoding="utf-8").splitlines())
+    return [tuple(ids) for ids in pieces if 5 <= len(ids) <= 22][:count]
 
 
 @pytest.fixture(scope="module")
@@ -90,13 +104,13 @@ def hugging_face(vocabulary: Vocabulary, tmp_path_factory: pytest.TempPathFactor
 
 
 def test_hugging_face_has_the_same_n_best_lists(
-    opened: OpenModel, sources: list[tuple[int, ...]], vocabulary: Vocabulary, hugging_face: Any
+    opened: OpenModel, tame_sources: list[tuple[int, ...]], vocabulary: Vocabulary, hugging_face: Any
 ) -> None:
     width, end, pad = 4, vocabulary.end, len(vocabulary)
     decoding = Decoding.of(width, "length-norm", "optimal", n_best=width, slots="refill")
-    ours = beam_search(opened.model, [Sentence(source, LARGE_CAP) for source in sources], decoding)
+    ours = beam_search(opened.model, [Sentence(source, LARGE_CAP) for source in tame_sources], decoding)
     capped = 0
-    for source, result in zip(sources, ours, strict=True):
+    for source, result in zip(tame_sources, ours, strict=True):
         with torch.inference_mode():
             given = hugging_face.generate(
                 input_ids=torch.tensor([[*source, end]]), num_beams=width, num_return_sequences=width,
@@ -109,7 +123,8 @@ def test_hugging_face_has_the_same_n_best_lists(
             continue
         for mine, other in zip((each.tokens for each in result.hypotheses), theirs, strict=True):
             assert mine == other
-    assert capped <= max(1, 0.02 * len(sources))
+    print(f"{capped} of {len(ours)} ran into the cap, the others have the same lists")  # noqa: T201
+    assert capped <= max(1, 0.02 * len(ours))
 
 
 def test_a_sentence_is_translated_alike_alone_and_in_a_batch(
