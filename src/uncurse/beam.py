@@ -61,7 +61,7 @@ class Beam(Generic[S]):
         self._ranks = slots.ranks(width)
         self._ledger = Ledger(self._ranks, attention)
         self._joined = 0
-        self._state: S | None = None  # None also while a step is under way, and for good if it fails
+        self._state: S | None = None  # None also while the model is at work, and for good if it fails
         self._after: S | None = None  # the state after a step, until it is known what proceeds
         none = np.empty(0, dtype=np.int64)
         self.batch = Batch.starting((), none, none)
@@ -146,17 +146,18 @@ class Beam(Generic[S]):
 
     def proceed(self, step: Extension, leaving: Bools, hopeful: Ints) -> list[Trace]:
         """Go on with the first `hopeful` live prefixes of each sentence, [batch]; return what is leaving."""
-        self._state, self._after = self._after, None
+        after, self._after = self._after, None
         go_on = np.flatnonzero((step.rows.lane < hopeful[step.rows.sentence]) & ~leaving[step.rows.sentence])
+        self._state = _selected(after, step.parents[go_on])
         self._rows = step.rows.take(go_on)
-        self._select(step.parents[go_on])
         return self._leave(leaving)
 
     def withdraw(self, leaving: Bools) -> list[Trace]:
         """Take sentences out of the batch between steps."""
         others = np.flatnonzero(~leaving[self._rows.sentence])
+        state, self._state = self._state, None
+        self._state = _selected(state, others)
         self._rows = self._rows.take(others)
-        self._select(others)
         return self._leave(leaving)
 
     def pruned(self, positions: Ints) -> Floats:
@@ -168,10 +169,6 @@ class Beam(Generic[S]):
         """The adaptive rewards of the batch so far."""
         seen = np.maximum(self.batch.step, 0)
         return Rewards(self._ledger.reward_sums(self.batch.page, int(seen.max(initial=0))), seen)
-
-    def _select(self, rows: Ints) -> None:
-        if self._state is not None:
-            self._state = self._state.select(rows) if len(rows) else None
 
     def _leave(self, leaving: Bools) -> list[Trace]:
         gone = np.flatnonzero(leaving)
@@ -308,3 +305,8 @@ class Beam(Generic[S]):
             raise ModelError(f"{self._where(int(parents[np.isnan(sums)][0]))}: the model gave attention of NaN")
         covered[sentence, rank] = sums
         return covered
+
+
+def _selected(state: S | None, rows: Ints) -> S | None:
+    """The given rows of a state, and no state where there are none or a step has failed."""
+    return state.select(rows) if state is not None and len(rows) else None

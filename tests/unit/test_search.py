@@ -95,6 +95,70 @@ def test_a_search_whose_model_failed_gives_what_it_has_and_goes_no_further() -> 
     assert search.advance() == []
 
 
+class Full(RandomState):  # type: ignore[misc]
+    """A state without room for its rows at the third selection."""
+
+    selections = 0
+
+    def select(self, rows: Ints) -> RandomState:
+        Full.selections += 1
+        if Full.selections == 3:
+            raise MemoryError("no room")
+        return Full(self.keys[rows], self.lengths[rows])
+
+
+class Filling(RandomModel):  # type: ignore[misc]
+    """A random model with such states."""
+
+    def start(self, sources: Sequence[Sequence[int]]) -> Full:
+        Full.selections = 0
+        return _full(RandomModel.start(self, sources))
+
+    def step(self, state: RandomState, tokens: Ints, k: int, attention: bool) -> tuple[Continuations, Full]:
+        given, after = RandomModel.step(self, state, tokens, k, attention)
+        return given, _full(after)
+
+
+def _full(state: RandomState) -> Full:
+    return Full(state.keys, state.lengths)
+
+
+def test_a_search_whose_state_failed_goes_no_further() -> None:
+    decoding, sentences = Decoding.of(3, "log-prob", "exhaustive"), [Sentence((1,), 6), Sentence((2,), 6)]
+    search, other = (
+        Search(model, decoding) for model in (Filling(seed=1, vocabulary=6), RandomModel(seed=1, vocabulary=6))
+    )
+    tickets = search.join(sentences)
+    assert other.join(sentences) == tickets
+    for _ in range(3):
+        other.advance()
+    search.advance()
+    search.advance()
+    with pytest.raises(MemoryError):
+        search.advance()
+    with pytest.raises(ValueError, match="a step has failed"):
+        search.advance()
+    assert search.cancel_all(tickets) == other.cancel_all(tickets)
+
+
+def test_a_cancelled_sentence_whose_state_failed_can_be_cancelled_again() -> None:
+    decoding, sentences = Decoding.of(3, "log-prob", "exhaustive"), [Sentence((1,), 6), Sentence((2,), 6)]
+    search, other = (
+        Search(model, decoding) for model in (Filling(seed=1, vocabulary=6), RandomModel(seed=1, vocabulary=6))
+    )
+    first, second = search.join(sentences)
+    other.join(sentences)
+    for _ in range(2):
+        search.advance()
+        other.advance()
+    with pytest.raises(MemoryError):
+        search.cancel(first)
+    with pytest.raises(ValueError, match="a step has failed"):
+        search.advance()
+    for ticket in (first, second):
+        assert search.cancel(ticket) == other.cancel(ticket)
+
+
 @final
 @dataclass(frozen=True)
 class Fussy(Rescorer):
