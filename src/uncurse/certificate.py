@@ -36,9 +36,9 @@ def _certificate(
 ) -> tuple[Optimality, float]:
     if not finished:
         return Optimality.TRUNCATED, np.inf
-    if nth_best < live_bound:
+    if not nth_best >= live_bound:  # asked in this way, NaN proves nothing
         return Optimality.NONE, live_bound - nth_best
-    return (Optimality.BEAM if nth_best < pruned_bound else Optimality.GLOBAL), 0.0
+    return (Optimality.GLOBAL if nth_best >= pruned_bound else Optimality.BEAM), 0.0
 
 
 def _pruned_bound(evidence: Evidence, pruned: Floats) -> Floats:

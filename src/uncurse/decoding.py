@@ -39,9 +39,11 @@ class Sentence:
     min_length: int = 0  # the fewest tokens the search may choose, </s> included
 
     def __post_init__(self) -> None:
+        for name, tokens in (("source", self.source), ("prefix", self.prefix)):
+            if not isinstance(tokens, tuple) or not all(isinstance(token, Integral) for token in tokens):
+                raise ValueError(f"{name} = {tokens!r} is not allowed: {name} must be a tuple of token numbers")
         check_count("limit", self.limit)
-        if self.min_length != 0:
-            check_count("min_length", self.min_length)
+        check_count("min_length", self.min_length, low=0)
         if self.min_length > self.limit:
             raise ValueError(f"min_length = {self.min_length} is not allowed: the limit is {self.limit}")
         if self.predicted is not None:
@@ -76,10 +78,10 @@ class Decoding:
         return Decoding(width, SCORES.parse(score), RULES.parse(stop), n_best, Slots(slots))
 
 
-def check_count(name: str, value: object) -> None:
-    """Raise a `ValueError` unless the value is a whole number of at least 1, and no larger than makes sense."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or not 1 <= int(value) <= MOST:
-        raise ValueError(f"{name} = {value!r} is not allowed: {name} must be a whole number in 1 … {MOST}")
+def check_count(name: str, value: object, low: int = 1) -> None:
+    """Raise a `ValueError` unless the value is a whole number, at least `low` and no larger than makes sense."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or not low <= int(value) <= MOST:
+        raise ValueError(f"{name} = {value!r} is not allowed: {name} must be a whole number in {low} … {MOST}")
 
 
 def check_length(name: str, value: object) -> None:

@@ -43,10 +43,18 @@ def exact_search(
     search; a score that reads them has no optimum unless that search is given, and its width is in the result.
     """
     check_count("budget", budget)
+    if budget <= len(sentence.prefix):
+        raise ValueError(f"budget = {budget} is not allowed: the prefix alone takes {len(sentence.prefix)} calls")
     if needs(rescorer).rewards and rewards is None:
         raise ValueError("this score depends on the rewards of a search: give rewards=trace, recorded at a width")
     if rewards is not None and not needs(rescorer).rewards:
         raise ValueError("this score does not depend on rewards: do not give any")
+    if rewards is not None and (rewards.model, rewards.source_length, rewards.prefix) != (
+        model.signature,
+        len(sentence.source),
+        sentence.prefix,
+    ):
+        raise ValueError("the rewards are those of another model or sentence")
     if needs(rescorer).prediction:
         check_predicted(sentence.predicted)
     if needs(rescorer).coverage:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from typing import final
 
 import numpy as np
@@ -17,10 +17,15 @@ from uncurse.trace import Trace
 
 
 def standard_scores(reward: float, attends: bool) -> list[Rescorer]:
-    """Every registered score at its defaults; those that need a reward get the given one."""
+    """Every registered score at its defaults; those that need a reward get the given one.
+
+    A score that needs anything else is left out: nobody has said what.
+    """
     scores = []
     for entry in SCORES:
-        required = {field.name for field in fields(entry.method)} & {"reward"}  # type: ignore[arg-type]
+        required = {field.name for field in fields(entry.method) if field.default is MISSING}  # type: ignore[arg-type]
+        if required - {"reward"}:
+            continue
         rescorer = entry.method(**dict.fromkeys(required, reward))
         if attends or not needs(rescorer).coverage:
             scores.append(rescorer)

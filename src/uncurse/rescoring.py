@@ -44,7 +44,7 @@ class Source:
     @property
     def predicted(self) -> Floats:
         """`L`, the predicted length of what the search itself chooses."""
-        if self.prediction is None:
+        if self.prediction is None or np.isnan(self.prediction).any():  # a batch has NaN where one has none
             raise MissingEvidenceError("a predicted length is needed: give one for each sentence, or a ratio")
         return self.prediction
 
@@ -125,7 +125,7 @@ class Rescorer(ABC):
     """
 
     def __init_subclass__(cls) -> None:
-        if "bound" in vars(cls):
+        if cls.bound is not Rescorer.bound:
             raise TypeError(f"{cls.__name__} must not define bound: it is derived from score")
 
     def __post_init__(self) -> None:

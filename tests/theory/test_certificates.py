@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import final
 
 import numpy as np
 import pytest
@@ -11,8 +13,9 @@ from hypothesis import strategies as st
 from oracle import all_finished, score_of
 from strategies import RULE_NAMES, SCORE_NAMES, decodings, model_of, sentences, tables
 
-from uncurse import Decoding, Optimality, Sentence, beam_search, judge, record
-from uncurse.rescoring import WordReward
+from uncurse import SCORES, Decoding, Optimality, Sentence, beam_search, judge, record
+from uncurse.arrays import Floats
+from uncurse.rescoring import Paths, Rescorer, Source, WordReward
 from uncurse.stopping import Exhaustive, Optimal
 from uncurse.testing import TableModel
 
@@ -84,6 +87,36 @@ def test_an_end_that_refill_leaves_out_counts_as_pruned() -> None:
     )
     assert result.hypotheses[0].tokens == (0, 3)
     assert result.optimality is Optimality.BEAM
+
+
+def test_what_an_end_that_is_too_early_displaces_counts_as_pruned() -> None:
+    """The end is likeliest and not allowed yet; the second word is let go, and would have been the way."""
+    model = TableModel(
+        np.array([[-1.0, -1.5, -0.1], [-9.0, -9.0, -5.0], [-9.0, -9.0, -0.1]]),
+        np.array([[1, 2, 0], [1, 1, 1], [2, 2, 2]]),
+    )
+    (result,) = beam_search(model, [Sentence((0,), limit=2, min_length=2)], Decoding.of(1, "log-prob"))
+    assert result.hypotheses[0].tokens == (0, 2)
+    assert result.optimality is Optimality.BEAM
+
+
+def test_a_score_that_is_no_number_proves_nothing() -> None:
+    model = TableModel(np.array([[-1.0, -0.5]]), np.zeros((1, 2), dtype=np.int64))
+    SCORES.register("no-number", formula="NaN", source="this test")(NoNumber)
+    try:
+        (result,) = beam_search(model, [Sentence((0,), limit=3)], Decoding(2, NoNumber()))
+    finally:
+        SCORES.unregister("no-number")
+    assert not result.optimality.proved
+
+
+@final
+@dataclass(frozen=True)
+class NoNumber(Rescorer):
+    """A mistake in a formula."""
+
+    def score(self, source: Source, paths: Paths) -> Floats:
+        return np.where(paths.length == 2, np.nan, paths.log_prob)
 
 
 def test_the_gap_of_an_early_stop_is_what_the_rest_could_have_gained() -> None:

@@ -130,6 +130,9 @@ def test_rewards_that_cannot_act_are_refused() -> None:
     model, sentence = RandomModel(seed=2, vocabulary=6), Sentence((1,), limit=7)
     with pytest.raises(ValueError, match="does not depend on rewards"):
         exact_search(model, sentence, LogProb(), rewards=record(model, [sentence], 2)[0])
+    other = Sentence((1, 2), limit=7, predicted=3.0)
+    with pytest.raises(ValueError, match="those of another model or sentence"):
+        exact_search(model, other, AdaptiveReward(), rewards=record(model, [sentence], 2)[0])
 
 
 def test_what_a_score_needs_is_asked_for() -> None:
@@ -138,3 +141,5 @@ def test_what_a_score_needs_is_asked_for() -> None:
         exact_search(model, Sentence((1,), limit=7), BPNorm())
     with pytest.raises(ValueError, match="budget = 0"):
         exact_search(model, Sentence((1,), limit=7), LengthNorm(), budget=0)
+    with pytest.raises(ValueError, match="budget = 2 is not allowed: the prefix alone takes 2 calls"):
+        exact_search(model, Sentence((1,), limit=7, prefix=(0, 0)), LengthNorm(), budget=2)

@@ -129,3 +129,6 @@ def test_every_registered_score_keeps_the_contract(name: str, data: st.DataObjec
 def test_a_score_cannot_have_a_bound_of_its_own() -> None:
     with pytest.raises(TypeError, match="must not define bound"):
         type("Sly", (Rescorer,), {"bound": lambda self, source, prefixes: source})
+    bounded = type("Bounded", (), {"bound": lambda self, source, prefixes: source})
+    with pytest.raises(TypeError, match="must not define bound"):
+        type("Sly", (bounded, Rescorer), {})

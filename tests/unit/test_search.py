@@ -353,6 +353,19 @@ def test_a_bad_sentence_is_refused(name: str, value: object) -> None:
         Sentence(**{"source": (1,), "limit": 3, **change})  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("name", ["source", "prefix"])
+@pytest.mark.parametrize("value", [None, 5, "abc", [1, 2], (1.5,), ("1",)])
+def test_tokens_are_whole_numbers(name: str, value: object) -> None:
+    with pytest.raises(ValueError, match=f"{name} must be a tuple of token numbers"):
+        Sentence(**{"source": (1,), "limit": 3, name: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", [-1, 1.5, True, 10**9])
+def test_a_least_length_says_what_it_may_be(value: object) -> None:
+    with pytest.raises(ValueError, match="min_length must be a whole number in 0 … 100000"):
+        Sentence((1,), 3, min_length=value)  # type: ignore[arg-type]
+
+
 def test_a_beam_wider_than_the_vocabulary_is_no_trouble() -> None:
     model = RandomModel(seed=1, vocabulary=3)
     for slots in Slots:

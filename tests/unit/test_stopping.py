@@ -84,6 +84,9 @@ class Careless(StoppingRule):
 def test_a_rule_that_reads_what_it_did_not_ask_for_is_told_so(reads: str) -> None:
     with pytest.raises(MissingEvidenceError):
         beam_search(MODEL, [Sentence((0,), 5)], Decoding(2, LogProb(), Careless(reads)))
+    beside = Sentence((1,), 5, predicted=3.0)  # what another sentence of the batch has is no help
+    with pytest.raises(MissingEvidenceError):
+        beam_search(MODEL, [beside, Sentence((0,), 5)], Decoding(2, LogProb(), Careless(reads)))
     (trace,) = record(MODEL, [Sentence((0,), 5)], 2)
     with pytest.raises(MissingEvidenceError):
         judge(trace, LogProb(), Careless(reads))

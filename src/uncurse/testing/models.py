@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Final, Self, final
 
 import numpy as np
@@ -55,7 +56,8 @@ class TableModel:
         self.vocabulary = self._log_probs.shape[1]
         self.end = self.vocabulary - 1
         self.attends = attention is not None
-        self.signature = f"table-{len(self._log_probs)}x{self.vocabulary}"
+        contents = [each.tobytes() for each in (self._log_probs, self._leads_to, attention) if each is not None]
+        self.signature = f"table-{sha256(b''.join(contents)).hexdigest()[:12]}"
 
     def start(self, sources: Sequence[Sequence[int]]) -> TableState:
         """Each source at its first place."""
@@ -104,7 +106,7 @@ class RandomModel:
         self.vocabulary = vocabulary
         self.end = vocabulary - 1
         self.attends = attends
-        self.signature = f"random-{seed}-{vocabulary}-{sharpness:g}-{ending:g}"
+        self.signature = f"random-{seed}-{vocabulary}-{sharpness:g}-{ending:g}{'-attending' if attends else ''}"
 
     def start(self, sources: Sequence[Sequence[int]]) -> RandomState:
         """A hash of each source."""
