@@ -156,7 +156,8 @@ class Recorder(Generic[S]):
     """A search that nothing stops before its limit, advanced as `Search` is, with a trace for each sentence.
 
     The traces answer for every score and stopping rule. That of a sentence that was cancelled is the trace of a
-    search whose limit was the step at which it ended: neither score nor limit changes what a beam contains.
+    search whose limit was the step at which it ended: neither score nor limit changes what a beam contains. If
+    that would have been too early for any output, it keeps its limit, and answers for nothing.
     """
 
     def __init__(self, model: StepModel[S], width: int, slots: Slots) -> None:
@@ -185,7 +186,11 @@ class Recorder(Generic[S]):
         leaving = batch.holders(tickets)
         ended: list[int] = batch.ticket[leaving].tolist()
         traces = self._beam.withdraw(leaving)
-        return {ticket: replace(trace, limit=trace.steps) for ticket, trace in zip(ended, traces, strict=True)}
+        return {ticket: _cut_off(trace) for ticket, trace in zip(ended, traces, strict=True)}
+
+
+def _cut_off(trace: Trace) -> Trace:
+    return replace(trace, limit=trace.steps) if trace.steps >= max(trace.min_length, 1) else trace
 
 
 def beam_search(

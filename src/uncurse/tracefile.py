@@ -141,12 +141,17 @@ def _checksum(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> str:
 
 
 def _check_proportions(header: dict[str, Any], arrays: dict[str, NDArray[Any]], size: int) -> None:
-    """Refuse a file of few bytes whose traces would fill the memory; no search makes such traces."""
+    """Refuse a file of few bytes whose traces would fill the memory.
+
+    Beams that are next to empty at nearly every step come near to it: of those a file can hold fewer.
+    """
     if sum(array.nbytes for array in arrays.values()) + HEADERS > _room(size):
         raise ValueError(f"it would unpack to more than {_room(size)} bytes")
     cells = len(arrays["ranks"]) * Slots(header["slots"]).ranks(header["width"])
     if cells > CELLS + 4 * len(arrays["tokens"]) or len(arrays["steps"]) > SENTENCES + size // 8:
-        raise ValueError(f"{len(arrays['steps'])} sentences and {cells} places are too many for what it holds")
+        raise ValueError(
+            f"{len(arrays['steps'])} sentences and {cells} places are too many for {len(arrays['tokens'])} tokens"
+        )
 
 
 def _room(size: int) -> int:
@@ -227,7 +232,7 @@ def _trace(header: dict[str, Any], shelf: _Shelf) -> Trace:
     )
     used = shelf.ints("ranks", steps)
     shape = steps, slots.ranks(width)
-    if not (1 <= steps <= limit and (used >= 0).all() and (used <= shape[1]).all()):
+    if not (0 <= steps <= limit and (used >= 0).all() and (used <= shape[1]).all()):
         raise ValueError("steps or ranks are impossible")
     kept = np.arange(shape[1]) < used[:, None]
     count = int(used.sum())
@@ -275,7 +280,7 @@ def _check_paths(tokens: Ints, parents: Ints, log_probs: Floats, end: int) -> No
     if not ((tokens >= -1).all() and (parents >= 0).all() and (parents < ranks).all()):
         raise ValueError("a parent or a log-probability is impossible")
     alive = there & (tokens != end)
-    before = np.concatenate(((np.arange(ranks) == 0)[None], alive[:-1]))
+    before = np.concatenate(((np.arange(ranks) == 0)[None], alive[:-1]))[: len(tokens)]
     continued = np.take_along_axis(before, parents, axis=1)
     if not (continued[there].all() and np.isfinite(log_probs[there]).all() and (log_probs[there] <= 0).all()):
         raise ValueError("a parent or a log-probability is impossible")

@@ -16,6 +16,7 @@ from numpy.lib.format import write_array_header_1_0
 from numpy.typing import NDArray
 
 from uncurse import RULES, SCORES, Sentence, Slots, judge, load_traces, record, save_traces
+from uncurse.search import Recorder
 from uncurse.testing import RandomModel
 from uncurse.tracefile import UNSIGNED
 
@@ -43,6 +44,24 @@ def test_a_saved_trace_judges_to_the_bit_as_before(tmp_path: Path, slots: Slots)
             for rule in RULES:
                 ways = SCORES.parse(spec), rule.method(), 2, 4.0
                 assert judge(after, *ways) == judge(before, *ways)
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 4])
+def test_recordings_that_were_cut_off_are_kept_too(tmp_path: Path, steps: int) -> None:
+    recorder = Recorder(MODEL, 5, Slots.OCCUPY)
+    tickets = recorder.join([Sentence((1,), limit=9), Sentence((2,), limit=9, min_length=3)])
+    for _ in range(steps):
+        recorder.advance()
+    traces = list(recorder.cancel_all(tickets).values())
+    save_traces(tmp_path / "corpus.traces", traces)
+    for trace, loaded, least in zip(traces, load_traces(tmp_path / "corpus.traces"), (1, 3), strict=True):
+        assert (loaded.steps, loaded.limit) == (trace.steps, trace.limit)
+        way = SCORES.parse("log-prob"), RULES.parse("exhaustive")
+        if steps >= least:
+            assert judge(loaded, *way) == judge(trace, *way)
+        else:
+            with pytest.raises(ValueError, match="this trace ends before the rule would stop"):
+                judge(loaded, *way)
 
 
 def test_numbers_of_a_float32_model_are_kept_in_four_bytes(tmp_path: Path) -> None:
