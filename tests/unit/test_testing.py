@@ -85,6 +85,36 @@ class OneForAll(Rescorer):
 
 
 @dataclass(frozen=True)
+class FallsNearCertainty(Rescorer):
+    def score(self, source: Source, paths: Paths) -> Floats:
+        return np.where(paths.log_prob > -0.05, -1.0, paths.log_prob)
+
+
+@dataclass(frozen=True)
+class TurnsPastAHundred(Rescorer):
+    def score(self, source: Source, paths: Paths) -> Floats:
+        return np.where(paths.length > 100, -1.0, 1.0) * paths.log_prob
+
+
+@dataclass(frozen=True)
+class TurnsAfterAPrefix(Rescorer):
+    def score(self, source: Source, paths: Paths) -> Floats:
+        return np.where(source.prefix > 2, -1.0, 1.0) * paths.log_prob
+
+
+@dataclass(frozen=True)
+class DividesByTheSource(Rescorer):
+    def score(self, source: Source, paths: Paths) -> Floats:
+        return paths.log_prob / source.length
+
+
+@dataclass(frozen=True)
+class OfTheSourceAlone(Rescorer):
+    def score(self, source: Source, paths: Paths) -> Floats:
+        return source.predicted
+
+
+@dataclass(frozen=True)
 class NearsTheLimit(Rescorer):
     """Odd, and within the contract: it would divide by 0 past the limit."""
 
@@ -104,6 +134,11 @@ def test_a_score_is_never_asked_about_lengths_past_the_limit() -> None:
         (TurnsAtTwenty(), "falls when the log-probability rises"),
         (TurnsWhenMuchIsExpected(), "falls when the log-probability rises"),
         (OneForAll(), "64 hypotheses have scores of shape"),
+        (FallsNearCertainty(), "falls when the log-probability rises"),
+        (TurnsPastAHundred(), "falls when the log-probability rises"),
+        (TurnsAfterAPrefix(), "falls when the log-probability rises"),
+        (DividesByTheSource(), "falls when the log-probability rises|is NaN"),
+        (OfTheSourceAlone(), "of one source have scores of shape"),
         (LikesUnlikely(), "falls when the log-probability rises"),
         (DislikesCoverage(), "falls when the coverage rises"),
         (DislikesRewards(), "falls when an adaptive reward rises"),
@@ -162,6 +197,10 @@ class Wrapped:
             received = received[::-1]
         if self.fault == "one column" and k < 7:
             ids, values = ids[:, :1], values[:, :1]
+        if self.fault == "capped" and k < 7:
+            ids, values = ids[:, :3], values[:, :3]
+        if self.fault == "middling k" and 2 < k < 7:
+            ids, values = np.roll(ids, 1, axis=0), np.roll(values, 1, axis=0)
         if self.fault == "used up":
             state.inner.keys[:] = after.keys
         return Continuations(ids, values, received), FaultyState(after, self.fault)
@@ -180,7 +219,9 @@ class FaultyState:
         return type(self)(self.inner.select(rows), self.fault)
 
     def append(self, other: Self) -> Self:
-        one, two = (other, self) if self.fault == "append" else (self, other)
+        newcomers = len(other.inner.keys)
+        turned = self.fault == "append" or (self.fault == "append two" and newcomers == 2)
+        one, two = (other, self) if turned else (self, other)
         return type(self)(one.inner.append(two.inner), self.fault)
 
 
@@ -199,6 +240,9 @@ class FaultyState:
         ("short attention", "attention is missing"),
         ("select", "differ from those of the same prefix alone"),
         ("append", "differ from those of the same prefix alone"),
+        ("append two", "differ from those of the same prefix alone"),
+        ("capped", "4 continuations were asked for, and 3 came"),
+        ("middling k", "are not its best"),
         ("mirrored attention", "the attention differs"),
         ("one column", "2 continuations were asked for, and 1 came"),
         ("used up", "differ from those of the same prefix alone|not its best"),
@@ -208,6 +252,21 @@ def test_a_model_that_breaks_the_contract_is_found_out(fault: str, complaint: st
     check_step_model(Wrapped("none"), SOURCES)
     with pytest.raises((AssertionError, ValueError), match=complaint):
         check_step_model(Wrapped(fault), SOURCES)
+
+
+def test_two_sources_are_enough_to_find_a_broken_append() -> None:
+    with pytest.raises(AssertionError, match="of the same prefix alone"):
+        check_step_model(Wrapped("append"), SOURCES[:2])
+
+
+def test_tokens_that_are_not_possible_are_never_fed() -> None:
+    """Place 0 leads on by its first token alone; its second leads nowhere."""
+    table = TableModel(np.array([[-0.5, -np.inf, -1.0]]), np.array([[0, 99, 0]]))
+    check_step_model(table, SOURCES, tolerance=0.0)
+
+
+def test_a_model_that_can_only_end_passes() -> None:
+    check_step_model(TableModel(np.zeros((1, 1)), np.zeros((1, 1), dtype=np.int64)), SOURCES, tolerance=0.0)
 
 
 def test_ties_go_to_the_lower_token() -> None:

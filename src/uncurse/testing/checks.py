@@ -13,34 +13,35 @@ from uncurse.model import ROUNDING, Continuations, S, StepModel
 from uncurse.rescoring import Paths, Rescorer, Rewards, Source
 
 _ROWS = 64
-_MOST = 60  # the longest hypothesis tried
+_LONGEST = (6, 60, 600)  # hypotheses that are tried, in turn
 
 
 def check_rescorer(rescorer: Rescorer, seed: int = 0, trials: int = 50) -> None:
     """Raise an `AssertionError` if a score breaks what `Rescorer` asks of it."""
     random = np.random.default_rng(seed)
-    for _ in range(trials):
-        source, paths = _hypotheses(random)
-        _check_elementwise(rescorer, source, paths)
-        _check_monotone(rescorer, source, paths, random)
-        _check_bound(rescorer, source, paths, random)
+    with np.errstate(all="ignore"):  # what comes of it is looked at
+        for trial in range(trials):
+            source, paths = _hypotheses(random, _LONGEST[trial % len(_LONGEST)])
+            _check_elementwise(rescorer, source, paths)
+            _check_monotone(rescorer, source, paths, random)
+            _check_bound(rescorer, source, paths, random)
 
 
-def _hypotheses(random: np.random.Generator) -> tuple[Source, Paths]:
+def _hypotheses(random: np.random.Generator, longest: int) -> tuple[Source, Paths]:
     """Hypotheses short and long, likely and unlikely; the same numbers often meet."""
-    limit = random.integers(1, _MOST + 1, _ROWS)
+    limit = random.integers(1, longest + 1, _ROWS)
     source = Source(
-        random.integers(1, 80, _ROWS),
+        random.integers(0, 80, _ROWS),
         limit,
-        random.integers(0, 3, _ROWS) * random.integers(0, 2, _ROWS),
+        random.choice([0, 0, 1, 2, 9], _ROWS),
         random.choice([0.5, 1.0, 3.7, 6.0, 11.2, 25.5, 50.0, 150.0], _ROWS),
     )
-    rewards = random.integers(0, 12, (_ROWS, _MOST)) / 4.0
+    rewards = random.integers(0, 12, (_ROWS, longest)) / 4.0
     sums = np.concatenate((np.zeros((_ROWS, 1)), np.cumsum(rewards, axis=1)), axis=1)
     return source, Paths(
-        -random.integers(0, 40, _ROWS) / 8.0 * random.choice([1.0, 4.0, 50.0], _ROWS),
+        -random.integers(0, 40, _ROWS) / 8.0 * random.choice([0.01, 1.0, 4.0, 50.0, 1000.0], _ROWS),
         1 + (random.random(_ROWS) * limit).astype(np.int64),
-        Rewards(sums, np.full(_ROWS, _MOST)),
+        Rewards(sums, np.full(_ROWS, longest)),
         -random.integers(0, 20, _ROWS) / 4.0 * random.choice([1.0, 20.0], _ROWS),
     )
 
@@ -49,6 +50,10 @@ def _check_elementwise(rescorer: Rescorer, source: Source, paths: Paths) -> None
     scores = rescorer.score(source, paths)
     assert np.shape(scores) == (_ROWS,), f"{rescorer}: {_ROWS} hypotheses have scores of shape {np.shape(scores)}"
     assert not np.isnan(scores).any(), f"{rescorer}: a score is NaN"
+    of_one_source = rescorer.score(source.take(np.array([0])), paths)
+    assert np.shape(of_one_source) == (_ROWS,), (
+        f"{rescorer}: {_ROWS} hypotheses of one source have scores of shape {np.shape(of_one_source)}"
+    )
     for row in range(0, _ROWS, 7):
         only = np.array([row])
         alone = rescorer.score(source.take(only), _taken(paths, only))
@@ -58,7 +63,8 @@ def _check_elementwise(rescorer: Rescorer, source: Source, paths: Paths) -> None
 def _check_monotone(rescorer: Rescorer, source: Source, paths: Paths, random: np.random.Generator) -> None:
     assert paths.rewards is not None
     scores = rescorer.score(source, paths)
-    more_likely = rescorer.score(source, replace(paths, log_prob=paths.log_prob / 2.0))
+    closer = random.choice([0.0, 0.5, 0.9, 0.999], _ROWS)
+    more_likely = rescorer.score(source, replace(paths, log_prob=paths.log_prob * closer))
     assert (more_likely >= scores).all(), f"{rescorer}: the score falls when the log-probability rises"
     covered = rescorer.score(source, replace(paths, coverage_sum=paths.coverage / 2.0))
     assert (covered >= scores).all(), f"{rescorer}: the score falls when the coverage rises"
@@ -81,7 +87,8 @@ def _check_bound(rescorer: Rescorer, source: Source, paths: Paths, random: np.ra
     extended = replace(at_step, length=step + 1, rewards=later)
     assert (rescorer.bound(source, extended) <= bound).all(), f"{rescorer}: a bound rises with the prefix"
     # Where a bound is finite the search may drop hopeless prefixes, and with them later rewards.
-    lengths = np.minimum(step[:, None] + np.arange(1, _MOST + 1), source.limit[:, None])
+    ahead = np.arange(1, int(source.limit.max()) + 1)
+    lengths = np.minimum(step[:, None] + ahead, source.limit[:, None])
     within = (lengths > step[:, None]) & (bound < np.inf)[:, None]
     for_sure = Paths(at_step.log_prob[:, None], lengths, paths.rewards, np.zeros((1, 1)))
     unseen = replace(for_sure, rewards=at_step.rewards)
@@ -97,21 +104,31 @@ def _taken(paths: Paths, rows: Ints) -> Paths:
 def check_step_model(
     model: StepModel[S], sources: Sequence[Sequence[int]], steps: int = 6, tolerance: float = 1e-4
 ) -> None:
-    """Raise an `AssertionError` if a model breaks what `StepModel` asks of it; give two sources or more.
+    """Raise an `AssertionError` if a model breaks what `StepModel` asks of it; give two sources, or better five.
 
-    Sentences join one after the other, prefixes branch, change places and go, and so do sentences; all the while
-    each row must say what the same prefix says when it is alone.
+    Sentences join by ones and twos, prefixes branch, change places and go, and so do sentences, which come back
+    later; all the while each row must say what the same prefix says when it is alone.
     """
     if len(sources) < 2:
         raise ValueError(f"{len(sources)} source(s) given: a batch needs at least 2")
     assert 0 <= model.end < model.vocabulary, f"</s> is {model.end}, outside 0 … {model.vocabulary - 1}"
     assert "|" not in model.signature, "a signature must not contain '|'"
     alone = _Alone(model, sources)
-    state, rows = model.start(sources[:2]), [_Row(0, ()), _Row(1, ())]
-    waiting = list(range(2, len(sources)))
+    counts = sorted({min(k, model.vocabulary) for k in (1, 2, 3, model.vocabulary // 2 + 1)})
+    state: S | None = None
+    rows: list[_Row] = []
+    waiting = list(range(len(sources)))
     for step in range(1, steps + 1):
+        room = len(sources) // 2 if step == 1 else 2 - step % 2
+        joining, waiting = waiting[:room], waiting[room:]
+        if joining:
+            started = model.start([sources[index] for index in joining])
+            state = started if state is None else state.append(started)
+            rows += [_Row(index, ()) for index in joining]
+        assert state is not None  # who leaves waits, and joins again
         tokens = np.array([row.prefix[-1] if row.prefix else model.begin for row in rows])
-        few, _ = model.step(state.select(np.arange(len(rows))), tokens, 2, False)
+        k = counts[step % len(counts)]
+        few, _ = model.step(state.select(np.arange(len(rows))), tokens, k, False)
         given, state = model.step(state, tokens, model.vocabulary, model.attends)
         found = _dense(model, given, len(rows))
         for index, row in enumerate(rows):
@@ -121,14 +138,14 @@ def check_step_model(
                 f"{where}: log-probabilities differ from those of the same prefix alone; is something lost when"
                 " rows are selected or sentences appended?"
             )
-            _check_few(few, index, expected, tolerance, where)
+            _check_few(few, k, index, expected, tolerance, where)
             if attention is not None:
                 _check_attention(given.attention, index, attention, tolerance, where)
-        parents, rows = _branched(rows, found, model.end, leaving=step % 4 == 0)
-        state = state.select(parents)
-        if waiting:
-            state = state.append(model.start([sources[waiting[0]]]))
-            rows.append(_Row(waiting.pop(0), ()))
+        there = list(dict.fromkeys(row.source for row in rows))
+        leaving = there[step % len(there)] if step % 2 == 0 else None
+        parents, rows = _branched(rows, found, model.end, leaving)
+        waiting += sorted(set(there) - {row.source for row in rows})
+        state = state.select(parents) if rows else None
 
 
 class _Row(NamedTuple):
@@ -159,17 +176,16 @@ class _Alone(Generic[S]):
         return _dense(model, given, 1)[0], given.attention[0, :pieces]
 
 
-def _branched(rows: list[_Row], found: Floats, end: int, leaving: bool) -> tuple[Ints, list[_Row]]:
-    """Of each sentence the two likeliest ways on, the less likely first; if one is leaving, the first is gone."""
+def _branched(rows: list[_Row], found: Floats, end: int, leaving: int | None) -> tuple[Ints, list[_Row]]:
+    """Of each sentence but one the two likeliest ways on that are possible, the less likely first."""
     ways: dict[int, list[tuple[float, int, _Row]]] = {}
     for index, row in enumerate(rows):
         likely = np.argsort(-found[index], kind="stable")
-        words = likely[likely != end]
+        words = likely[(likely != end) & (found[index, likely] > -np.inf)]
         ways.setdefault(row.source, []).extend(
             (float(found[index, token]), index, _Row(row.source, (*row.prefix, int(token)))) for token in words[:2]
         )
-    sentences = list(ways)[1 if leaving and len(ways) > 1 else 0 :]
-    kept = [way for source in sentences for way in sorted(ways[source])[-2:]]
+    kept = [way for source, mine in ways.items() if source != leaving for way in sorted(mine)[-2:]]
     return np.array([index for _, index, _ in kept]), [row for _, _, row in kept]
 
 
@@ -188,8 +204,7 @@ def _dense(model: StepModel[S], given: Continuations, rows: int) -> Floats:
     return dense
 
 
-def _check_few(few: Continuations, row: int, expected: Floats, tolerance: float, where: str) -> None:
-    k = min(2, len(expected))
+def _check_few(few: Continuations, k: int, row: int, expected: Floats, tolerance: float, where: str) -> None:
     assert few.tokens.shape[1] == k, f"{where}: {k} continuations were asked for, and {few.tokens.shape[1]} came"
     best = np.lexsort((np.arange(len(expected)), -expected))[:k]
     values = np.asarray(few.log_probs[row], dtype=np.float64)
