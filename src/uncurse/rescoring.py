@@ -226,7 +226,7 @@ class LogProb(Rescorer):
 class LengthNorm(Rescorer):
     """The log-probability per token."""
 
-    alpha: float = parameter("exponent of the length", default=1.0, low=0.0, high=10.0)
+    alpha: float = parameter("α, the exponent of the length", default=1.0, low=0.0, high=10.0)
 
     def score(self, source: Source, paths: Paths) -> Floats:
         """`S / n^α`."""
@@ -239,9 +239,9 @@ class LengthNorm(Rescorer):
 class GNMT(Rescorer):
     """Google's length normalisation and coverage penalty."""
 
-    alpha: float = parameter("exponent of the length", default=0.2, low=0.0, high=10.0)
+    alpha: float = parameter("α, the exponent of the length", default=0.2, low=0.0, high=10.0)
     beta: float = parameter(
-        "weight of the coverage; above 0 the model must give attention", default=0.0, low=0.0, high=1000.0
+        "β, the weight of the coverage; above 0 the model must give attention", default=0.0, low=0.0, high=1000.0
     )
 
     def score(self, source: Source, paths: Paths) -> Floats:

@@ -107,7 +107,9 @@ RULES: Registry[StoppingRule] = Registry("stopping rule")
 
 
 @final
-@RULES.register("optimal", formula="n-th best finished ≥ bound of every live prefix", source="Huang et al. 2017")
+@RULES.register(
+    "optimal", formula="the worst of the n-best list ≥ the bound of every live prefix", source="Huang et al. 2017"
+)
 @dataclass(frozen=True)
 class Optimal(StoppingRule):
     """Stop when nothing that could still come can enter the n-best list."""
@@ -168,8 +170,8 @@ class HFHeuristic(StoppingRule):
 @final
 @RULES.register(
     "predicted-horizon",
-    formula="n-th best finished ≥ the best live prefix scored at length min(⌈L⌉, R)",
-    source="Yang et al. 2018, as run",
+    formula="the worst of the n-best list ≥ the best live prefix scored at length min(⌈L⌉, R)",
+    source="Yang et al. 2018, in their experiments",
 )
 @dataclass(frozen=True)
 class PredictedHorizon(StoppingRule):
@@ -184,7 +186,7 @@ class PredictedHorizon(StoppingRule):
 
 
 @final
-@RULES.register("exhaustive", formula="at R", source="the yardstick")
+@RULES.register("exhaustive", formula="at length R", source="what the others are measured by")
 @dataclass(frozen=True)
 class Exhaustive(StoppingRule):
     """Run to the limit."""

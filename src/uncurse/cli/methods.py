@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from uncurse.coverage import COVERAGE_FLOOR
 from uncurse.registry import Entry, Registry, parameters_of
 from uncurse.rescoring import SCORES
 from uncurse.stopping import RULES
@@ -24,7 +25,10 @@ def methods() -> None:
     console.print(_table("Stopping rules", RULES))
     console.print(
         "S log-probability · n length with </s> · L predicted length · R limit · b beam width\n"
-        "|x| source pieces · c_i attention that piece i received · r_t mean cost of the b best tokens of step t",
+        f"|x| source pieces · c_i attention that piece i received · ε = {COVERAGE_FLOOR:g}\n"
+        "r_t mean cost of the b best tokens of step t\n"
+        "bound: the highest score that any completion of a prefix could still reach\n"
+        "Parameters are written after the name: --score gnmt:alpha=0.2,beta=0.2 --stop beam-full:patience=2",
         highlight=False,
     )
 
