@@ -19,6 +19,7 @@ from uncurse.models.marian import read_marian, save_marian
 from uncurse.models.products import Matrix, Numbers, OutputLayer, product_of
 from uncurse.models.transformer import Transformer
 from uncurse.models.transformer_steps import TransformerStepModel
+from uncurse.models.transformer_weights import TransformerWeights
 from uncurse.testing import check_step_model
 from uncurse.text.vocabulary import RankedPieces, Vocabulary
 
@@ -149,6 +150,44 @@ def test_ctranslate2_finds_the_same_translations(tmp_path: Path) -> None:
         assert best.score == pytest.approx(peer_result.scores[0], abs=1e-3)
 
 
+def write_marian(folder: Path, weights: TransformerWeights) -> None:
+    """A folder as Hugging Face has it."""
+    save_marian(folder, weights)
+    ids = {piece: index for index, piece in enumerate([*PIECES, "<pad>"])}
+    (folder / "vocab.json").write_text(json.dumps(ids), encoding="utf-8")
+    for name in ("source.spm", "target.spm"):
+        (folder / name).write_bytes(subword_model())
+
+
+@pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
+@pytest.mark.parametrize("kind", [None, "int8", "int8_bfloat16", "int16", "float16", "bfloat16"])
+def test_what_ctranslate2_converts_is_read(tmp_path: Path, kind: str | None) -> None:
+    """Its own converter names more settings, scales embeddings in words and stores equal arrays once."""
+    ctranslate2 = pytest.importorskip("ctranslate2", reason="CTranslate2 is not installed")
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    weights, folder = tiny_weights(seed=2, ending=4.0), tmp_path / "converted"
+    for layer in range(2):
+        weights.vectors[f"encoder/layer_{layer}/ffn/linear_1/bias"].zero_()
+    write_marian(tmp_path / "marian", weights)
+    converter = ctranslate2.converters.TransformersConverter(
+        str(tmp_path / "marian"), copy_files=["source.spm", "target.spm"]
+    )
+    converter.convert(str(folder), quantization=kind)
+    steps = open_model(folder).model
+    peer = ctranslate2.Translator(str(folder), device="cpu", compute_type="float32", intra_threads=1)
+    sources = [source for source in SOURCES if source]
+    theirs = peer.translate_batch(
+        [[PIECES[piece] for piece in (*source, END)] for source in sources],  # which it leaves to the tokenizer
+        beam_size=4, length_penalty=1, min_decoding_length=0, max_decoding_length=40, return_scores=True,
+    )  # fmt: skip
+    decoding = Decoding.of(4, "length-norm", "beam-full", slots="refill")
+    ours = beam_search(steps, [Sentence(source, limit=41) for source in sources], decoding)
+    for peer_result, result in zip(theirs, ours, strict=True):
+        best = result.hypotheses[0]
+        assert [PIECES[token] for token in best.tokens[:-1]] == peer_result.hypotheses[0]
+        assert best.score == pytest.approx(peer_result.scores[0], abs=1e-3)
+
+
 def test_hugging_face_says_the_same_of_the_same_weights(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
     weights = tiny_weights(seed=4)
@@ -183,6 +222,20 @@ def broken(folder: Path, change: Callable[[bytes], bytes]) -> None:
             lambda content: content.replace(b"decoder/alignment_heads", b"decoder/relative_xxxxxx"),
             "it has decoder/rel",
         ),
+        (
+            lambda content: content.replace(b"encoder/scale_embeddings", b"encoder/scale_embexxxxxx"),
+            "it has encoder/scale_embexxxxxx",
+        ),
+        (
+            lambda content: content.replace(
+                b"scale_embeddings\0\0\1\1\0\0\0\1", b"scale_embeddings\0\0\1\1\0\0\0\0"
+            ),
+            "encoder/scale_embeddings is 0 and not 1",
+        ),
+        (
+            lambda content: content.replace(b"encoder/embeddings_0/weight", b"encoder/embeddings_1/weight"),
+            "another family: it has encoder/embeddings_1/weight",
+        ),
         (lambda content: content[:40] + b"\xff" * 8 + content[48:], "damaged|ends before|not a CTranslate2"),
     ],
 )
@@ -199,12 +252,7 @@ def test_folders_are_known_by_what_they_hold(tmp_path: Path) -> None:
     argos, marian = tmp_path / "argos", tmp_path / "marian"
     write_ctranslate2(argos / "model", tiny_weights())
     (argos / "sentencepiece.model").write_bytes(subword_model())
-    save_marian(marian, tiny_weights())
-    (marian / "vocab.json").write_text(
-        json.dumps({piece: index for index, piece in enumerate([*PIECES, "<pad>"])}), encoding="utf-8"
-    )
-    for name in ("source.spm", "target.spm"):
-        (marian / name).write_bytes(subword_model())
+    write_marian(marian, tiny_weights())
     lines = ["a b c", "", "s r q p"]
     found = [
         [each.texts[0] for each in load(folder).translate(lines, beam=3, ratio=1.5)] for folder in (argos, marian)

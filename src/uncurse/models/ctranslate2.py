@@ -28,15 +28,17 @@ TYPES: Final[dict[int, np.dtype[Any]]] = {
     2: np.dtype("<i2"),
     3: np.dtype("<i4"),
     4: np.dtype("<f2"),
+    5: np.dtype("<u2"),  # bfloat16, which NumPy does not have: the upper half of a float32
 }
+BFLOAT16: Final = 5
 DIMENSIONS: Final = 8  # more than any array has
 ACTIVATIONS: Final = {0: "relu", 2: "silu", 3: "gelu"}
 FLAGS: Final = {  # what this runtime does; a model that wants something else is refused
     "encoder/embeddings_merge": 0,
     "encoder/pre_norm": 0,
-    "encoder/scale_embeddings": 1,
+    "encoder/multi_query_attention": 0,
     "decoder/pre_norm": 0,
-    "decoder/scale_embeddings": 1,
+    "decoder/multi_query_attention": 0,
     "decoder/start_from_zero_embedding": 1,
     "decoder/alibi": 0,
 }
@@ -45,11 +47,12 @@ KNOWN: Final = re.compile(
     r"(en|de)coder/("
     r"layer_\d+/(self_attention|attention|ffn)/(linear_[012]/(weight|weight_scale|bias)|layer_norm/(gamma|beta))"
     r"|embeddings(_0)?/weight(_scale)?|position_encodings/encodings|projection/(weight|weight_scale|bias)"
-    r"|num_heads|activation)"
+    r"|num_heads|activation|scale_embeddings)"
 )
+EMBEDDINGS: Final = "decoder/embeddings/weight"
 SHARED: Final = {  # Marian has one table of embeddings and one of positions
-    "decoder/projection/weight": "decoder/embeddings/weight",
-    "encoder/embeddings_0/weight": "decoder/embeddings/weight",
+    "decoder/projection/weight": EMBEDDINGS,
+    "encoder/embeddings_0/weight": EMBEDDINGS,
     "encoder/position_encodings/encodings": "decoder/position_encodings/encodings",
 }
 
@@ -89,11 +92,11 @@ class _Reader:
         if len(shape) > DIMENSIONS or kind not in TYPES or math.prod(shape) * TYPES[kind].itemsize != size:
             raise ValueError(f"{self.path} is damaged: an array {shape} of type {kind} has {size} bytes")
         array: NDArray[Any] = np.frombuffer(self.take(size), dtype=TYPES[kind]).reshape(shape)
-        return array
+        return (array.astype("<u4") << 16).view("<f4") if kind == BFLOAT16 else array
 
 
 def read_model(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays of a `model.bin` by name, aliases included."""
+    """The arrays of a `model.bin` by name; of tables that Marian has once, once."""
     with path.open("rb") as file:
         reader = _Reader(memoryview(file.read()), path)
     version = reader.number("I")
@@ -111,8 +114,12 @@ def read_model(path: Path) -> dict[str, NDArray[Any]]:
         arrays[name] = reader.array()
     for _ in range(reader.number("I")):
         alias, name = reader.text(), reader.text()
-        if SHARED.get(alias) != name:
+        if SHARED.get(alias, name) != name:
             raise ValueError(f"{path} is of another family: its {alias} is {name}")
+        if name not in arrays or alias in arrays:
+            raise ValueError(f"{path} is damaged: its {alias} is {name}")
+        if alias not in SHARED:  # arrays that happen to be equal, such as biases of zero, are stored once
+            arrays |= {alias + part: arrays[name + part] for part in ("", "_scale") if name + part in arrays}
     if reader.at != len(reader.content):
         raise ValueError(f"{path} goes on after its end")
     return arrays
@@ -127,6 +134,8 @@ def marian_weights(arrays: Mapping[str, NDArray[Any]], path: Path, end: int) -> 
         for name, expected in FLAGS.items():
             if (found := _flag(arrays, name)) != expected:
                 raise ValueError(f"it is of another family, {name} is {found} and not {expected}")
+        for side in ("encoder", "decoder"):
+            _check_scale(arrays, f"{side}/scale_embeddings")
         activation, heads = _flag(arrays, "decoder/activation"), _flag(arrays, "decoder/num_heads")
         if activation not in ACTIVATIONS:
             raise ValueError(f"it is of another family, its activation is number {activation}")
@@ -143,13 +152,23 @@ def _flag(arrays: Mapping[str, NDArray[Any]], name: str) -> int:
     return int(array.item())
 
 
+def _check_scale(arrays: Mapping[str, NDArray[Any]], name: str) -> None:
+    """Embeddings are multiplied by the root of their size, which is said by a 1 or in so many words."""
+    size = arrays[EMBEDDINGS].shape[-1] if EMBEDDINGS in arrays and arrays[EMBEDDINGS].ndim else 0
+    array = arrays.get(name, np.zeros(()))
+    found = array.item() if array.size == 1 else math.nan
+    expected = math.sqrt(size) if array.dtype.kind == "f" else 1
+    if not math.isclose(found, expected, rel_tol=1e-2):  # half precision rounds it
+        raise ValueError(f"it is of another family, {name} is {found:g} and not {expected:g}")
+
+
 def _parts(arrays: Mapping[str, NDArray[Any]]) -> tuple[dict[str, Matrix], dict[str, Tensor]]:
     """Matrices and vectors by their names here."""
     matrices, vectors = {}, {}
     for name, array in arrays.items():
         if not array.ndim or name.endswith("/weight_scale"):
             continue
-        whole = name.endswith("/weight") and array.dtype == np.int8
+        whole = name.endswith("/weight") and array.dtype in (np.int8, np.int16)
         if not whole and array.dtype.kind != "f":
             raise ValueError(f"{name} has numbers of type {array.dtype}")
         tensor = torch.from_numpy(array.copy())
@@ -159,8 +178,12 @@ def _parts(arrays: Mapping[str, NDArray[Any]]) -> tuple[dict[str, Matrix], dict[
             matrices[name.removesuffix("/weight")] = Matrix(tensor.float())
         elif (scale := arrays.get(f"{name}_scale")) is None:
             raise ValueError(f"{name} has no scale")
-        else:
+        elif array.dtype == np.int8:
             matrices[name.removesuffix("/weight")] = Matrix(tensor, torch.from_numpy(scale.copy()).float())
+        elif scale.size == 1:
+            matrices[name.removesuffix("/weight")] = Matrix(tensor.float() / float(scale.item()))
+        else:
+            raise ValueError(f"{name} has {scale.size} scales and not one")
     return matrices, vectors
 
 
