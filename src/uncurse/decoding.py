@@ -73,6 +73,9 @@ class Decoding:
         width: int = 10, score: str = "bp-norm", stop: str = "optimal", n_best: int = 1, slots: str = "occupy"
     ) -> Decoding:
         """The same from names, for example `score="gnmt:alpha=0.2,beta=0.2"`."""
+        for name, spec in (("score", score), ("stop", stop)):
+            if not isinstance(spec, str):
+                raise ValueError(f"{name} = {spec!r} is not allowed: give a name such as 'bp-norm' or 'optimal'")
         if slots not in {each.value for each in Slots}:
             raise ValueError(f"slots = {slots!r} is not allowed: it must be 'occupy' or 'refill'")
         return Decoding(width, SCORES.parse(score), RULES.parse(stop), n_best, Slots(slots))

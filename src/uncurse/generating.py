@@ -33,7 +33,7 @@ from transformers import (
 from transformers.utils.generic import ModelOutput
 
 from uncurse.arrays import Floats, Ints
-from uncurse.decoding import Decoding, Sentence, check_count
+from uncurse.decoding import MOST, Decoding, Sentence, check_count
 from uncurse.length import DEFAULT_LIMIT, FixedRatio, LengthPredictor, QuantileLimit, limits_of
 from uncurse.model import Continuations, ModelError
 from uncurse.models.huggingface import (
@@ -73,6 +73,10 @@ UNABLE: Final[dict[str, tuple[object, str]]] = {
     "assistant_early_exit": (None, "there is no assistant"),
     "penalty_alpha": (None, "this is beam search"),
     "dola_layers": (None, "this is beam search"),
+    "num_beam_groups": (1, "there is one beam"),
+    "diversity_penalty": (0.0, "there is one beam"),
+    "constraints": (None, "nothing is forced but a prefix: give decoder_input_ids"),
+    "force_words_ids": (None, "nothing is forced but a prefix: give decoder_input_ids"),
 }
 
 # Logits processors that take a row for the same sentence at every step, and the options that make them.
@@ -248,16 +252,33 @@ def _check_able(
         raise ValueError("uncurse.beam_search cannot do what is asked for: " + "; ".join(unable))
 
 
-def _kept_back() -> list[str]:
-    """What `generate` was given and does not hand on; only its frame tells.
-
-    Whoever reads from a streamer that nobody feeds waits for ever.
-    """
+def _call() -> dict[str, Any]:
+    """What `generate` knows of its call and does not hand on; only its frame tells."""
     frame = inspect.currentframe()
     while frame is not None and frame.f_code is not inspect.unwrap(GenerationMixin.generate).__code__:
         frame = frame.f_back
-    given = {} if frame is None else frame.f_locals
-    return [name for name in ("streamer", "assistant_model") if given.get(name) is not None]
+    return {} if frame is None else frame.f_locals
+
+
+def _kept_back() -> list[str]:
+    """What does not reach this search: whoever reads from a streamer that nobody feeds waits for ever."""
+    call = _call()
+    return [name for name in ("streamer", "assistant_model") if call.get(name) is not None]
+
+
+def _limit_is_made_up(config: GenerationConfig) -> bool:
+    """Whether neither the call nor the model has a limit: then `generate` takes 20 tokens for one."""
+    call = _call()
+    criteria = call.get("stopping_criteria")
+    asked = config.max_new_tokens is not None or (criteria is not None and criteria.max_length is not None)
+    return bool(call.get("has_default_max_length")) and not asked
+
+
+def _limit_is_asked_for(network: PreTrainedModel, config: GenerationConfig, most: int) -> bool:
+    """Whether a limit comes with the call and not with the model."""
+    if config.max_new_tokens is not None or _call().get("kwargs", {}).get("max_length") is not None:
+        return True
+    return most not in (MOST, network.generation_config.max_length)
 
 
 def _rewards(processor: SequenceBiasLogitsProcessor) -> bool:
@@ -273,7 +294,8 @@ def _predictor(length: float | LengthPredictor | None, decoding: Decoding) -> Le
                 " per source piece, or length=predictor with a LengthPredictor that was fitted to the model"
             )
         return None
-    if isinstance(length, bool | str):
+    number = isinstance(length, float | int | np.number) and not isinstance(length, bool)
+    if isinstance(length, type) or not (number or isinstance(length, LengthPredictor)):
         raise ValueError(f"length = {length!r} is not allowed: give a number or a LengthPredictor")
     predictor = FixedRatio(float(length)) if isinstance(length, float | int | np.number) else length
     if not needed and DEFAULT_LEVEL not in predictor.levels:
@@ -333,13 +355,14 @@ def _limits(
     criteria: StoppingCriteriaList,
 ) -> list[int]:
     """`R` of each sentence."""
-    most, used = criteria.max_length or config.max_length, sum(part.shape[1] for part in prompts)
+    used = sum(part.shape[1] for part in prompts)
+    most = MOST if _limit_is_made_up(config) else criteria.max_length or config.max_length
     highest = most - used
-    if (positions := positions_of(network)) is not None:
+    if (positions := positions_of(network, "decoder")) is not None:
         highest = min(highest, positions - used + 1)  # the last token is not fed
     if highest < 1:
         raise ValueError(f"max_length = {most} leaves no room: prompts have {used} tokens")
-    if config.max_new_tokens is not None or most != network.generation_config.max_length:
+    if _limit_is_asked_for(network, config, most):
         return [highest] * len(sources.pieces)
     known = predictor is not None and DEFAULT_LEVEL in predictor.levels
     limit = QuantileLimit(DEFAULT_LEVEL) if known else DEFAULT_LIMIT

@@ -10,7 +10,7 @@ from fractions import Fraction
 from functools import partial
 from hashlib import sha256
 from itertools import pairwise
-from typing import Final, Protocol, final
+from typing import Final, Protocol, final, runtime_checkable
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from uncurse.registry import Parameter, check_parameters, parameter
 from uncurse.rescoring import proportional_length
 
 
+@runtime_checkable
 class LengthPredictor(Protocol):
     """Says how long the translations of sources will be."""
 
@@ -107,6 +108,11 @@ class MLPLength:
 
     def _ratios(self, source_lengths: Ints, features: Floats) -> Floats:
         """The expected ratio and its quantiles, [sources, 1 + levels]."""
+        if features.shape[1] + 1 != len(self.mean):
+            raise ValueError(
+                f"this length predictor is for states of {len(self.mean) - 1} numbers, and this model's have"
+                f" {features.shape[1]}"
+            )
         inputs = (predictor_inputs(source_lengths, features) - self.mean) / self.scale
         hidden = np.tanh(inputs @ self.hidden_weight.T + self.hidden_bias)
         return ratios_of(hidden @ self.output_weight.T + self.output_bias)

@@ -79,12 +79,12 @@ def folder_for(model: Path | str | None) -> Path | None:
 
 
 def _is_transformer(folder: Path) -> bool:
-    from uncurse.models.marian import CONFIG, read_config
+    from uncurse.models.marian import CONFIG, can_be_run, read_config
     from uncurse.models.transformer_folder import ctranslate2_weights
 
     if ctranslate2_weights(folder) is not None:
         return True
-    return (folder / CONFIG).exists() and read_config(folder).get("model_type") == "marian"
+    return (folder / CONFIG).exists() and can_be_run(read_config(folder))
 
 
 def _refuse(what: str, dtype: str, source_lang: str | None, target_lang: str | None) -> None:

@@ -19,12 +19,14 @@ from transformers import (
     BartConfig,
     GenerationConfig,
     GPT2Config,
+    LEDConfig,
     LogitsProcessor,
     LogitsProcessorList,
     M2M100Config,
     M2M100Tokenizer,
     MarianConfig,
     MarianTokenizer,
+    MaxLengthCriteria,
     MaxTimeCriteria,
     MBart50Tokenizer,
     MBartConfig,
@@ -38,8 +40,8 @@ from transformers import (
 )
 
 import uncurse
-from uncurse import Decoding, Sentence
-from uncurse.length import MLPLength
+from uncurse import SCORES, Decoding, Sentence, load
+from uncurse.length import FixedRatio, MLPLength
 from uncurse.models.huggingface import Frame, HuggingFaceStepModel
 from uncurse.models.huggingface_folder import frame_of, load_huggingface
 from uncurse.testing import check_step_model
@@ -86,6 +88,11 @@ FAMILIES: dict[str, tuple[Any, Frame]] = {
         Frame((38,), (2,), (2, 37), end=2),
     ),
 }
+LED = LEDConfig(
+    vocab_size=40, d_model=16, encoder_layers=2, decoder_layers=2, encoder_attention_heads=2,
+    decoder_attention_heads=2, encoder_ffn_dim=32, decoder_ffn_dim=32, attention_window=4,
+    max_encoder_position_embeddings=64, max_decoder_position_embeddings=20,
+)  # fmt: skip
 SOURCES = [(5, 6, 7, 8), (9,), (12, 4, 4, 20), (11, 3), (30, 31, 32, 33, 34, 35), (6, 6)]
 EVERY_FAMILY = pytest.mark.parametrize("family", FAMILIES)
 
@@ -219,7 +226,15 @@ def test_signatures_tell_weights_and_frames_apart() -> None:
         (changed, frame),
     ]
     assert len({HuggingFaceStepModel(*each).signature for each in models}) == 4
-    assert HuggingFaceStepModel(*models[0]).signature == HuggingFaceStepModel(network("marian"), frame).signature
+    again: Any = network("marian")
+    again.config._name_or_path = "elsewhere/" + again.config._name_or_path
+    assert HuggingFaceStepModel(*models[0]).signature == HuggingFaceStepModel(again, frame).signature
+
+
+def test_sides_may_have_different_numbers_of_positions() -> None:
+    model = HuggingFaceStepModel(random_model(LED, 1, attn_implementation="eager"), Frame((0,), (2,), (2,), end=2))
+    check_step_model(model, SOURCES)
+    assert (model.longest_source, model.longest_output) == (62, 20)
 
 
 def test_rows_of_sentences_that_change_places_are_refused() -> None:
@@ -395,6 +410,7 @@ def test_a_processor_that_makes_a_score_positive_is_refused_where_it_does() -> N
         generated(network("t5"), inputs("t5"), logits_processor=processors)
 
 
+STRANGE = MLPLength((), np.zeros(4), np.ones(4), np.zeros((2, 4)), np.zeros(2), np.zeros((1, 2)), np.zeros(1))
 REFUSED: list[tuple[dict[str, object], str]] = [
     ({"num_beams": 4}, "num_beams = 4: keep num_beams=1 and give beam_size"),
     ({"do_sample": True}, "do_sample = True"),
@@ -422,6 +438,17 @@ REFUSED: list[tuple[dict[str, object], str]] = [
     ({"beam_size": 0}, "beam_size = 0"),
     ({"score": "gnmt:beta=0.3"}, "attn_implementation='eager'"),
     ({"max_new_tokens": 1, "forced_bos_token_id": 7}, "max_length = 2 leaves no room"),
+    ({"force_words_ids": [[25]]}, "force_words_ids = .*: nothing is forced but a prefix"),
+    ({"constraints": [7]}, "constraints = "),
+    ({"num_beam_groups": 2, "diversity_penalty": 1.0}, "num_beam_groups = 2: .*; diversity_penalty = 1.0"),
+    (
+        {"length": [1.1], "score": "bp-norm"},
+        r"length = \[1.1\] is not allowed: give a number or a LengthPredictor",
+    ),
+    ({"length": torch.tensor(1.1), "score": "bp-norm"}, "length = tensor.* is not allowed"),
+    ({"length": FixedRatio, "score": "bp-norm"}, "length = <class .* is not allowed"),
+    ({"length": STRANGE, "score": "bp-norm"}, "is for states of 3 numbers, and this model's have 16"),
+    ({"score": SCORES.parse("log-prob")}, r"score = LogProb\(\) is not allowed: give a name"),
 ]
 
 
@@ -467,10 +494,23 @@ def test_a_limit_of_the_model_is_tightened_and_a_limit_of_the_call_is_not() -> N
     given = {"logits_processor": silent, "return_dict_in_generate": True, "max_new_tokens": None}
     for limit in ({"max_new_tokens": 30}, {"max_length": 31}):
         assert set(generated(model, inputs("t5"), **{**given, **limit}).steps.tolist()) == {30}
+    assert set(generated(model, inputs("t5"), **{**given, "max_length": 41}).steps.tolist()) == {40}
     longer = inputs("t5", SOURCES[:1])
     assert generated(model, longer, **given, min_length=25).steps.tolist() == [25]  # 24 tokens and </s>
     longer["decoder_input_ids"] = torch.tensor([[0, 8, 9, 10]])
     assert generated(model, longer, **given).steps.tolist() == [2 * 4 + 10 - 3]
+
+
+@pytest.mark.filterwarnings("ignore:Using the model-agnostic default")
+def test_where_nobody_sets_a_limit_it_is_not_the_20_tokens_of_generate() -> None:
+    model: Any = network("t5")
+    model.generation_config.max_length = None
+    silent = LogitsProcessorList([Added(1, -torch.inf)])
+    given = {"logits_processor": silent, "return_dict_in_generate": True, "max_new_tokens": None}
+    sources = [(5, 6, 7, 8) * 3, (9,)]
+    assert generated(model, inputs("t5", sources), **given).steps.tolist() == [34, 12]
+    criteria = StoppingCriteriaList([MaxLengthCriteria(max_length=8)])
+    assert generated(model, inputs("t5", sources), **given, stopping_criteria=criteria).steps.tolist() == [7, 7]
 
 
 def test_a_limit_never_exceeds_the_positions() -> None:
@@ -649,6 +689,16 @@ def test_a_language_that_cannot_act_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         load_huggingface(saved(kind, tmp_path), **languages)
+
+
+@pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
+def test_a_marian_model_that_the_own_runtime_does_not_do_is_run_by_transformers(tmp_path: Path) -> None:
+    folder = saved("marian", tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "scale_embedding": False}))
+    translator = load(folder, target_lang="fra")
+    assert translator.model.signature.startswith("marian-")
+    assert len(list(translator.translate(["the cat"], beam=2, score="length-norm"))) == 1
 
 
 def test_what_is_no_model_is_refused_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, NamedTuple, Self, final
+from typing import Any, Literal, NamedTuple, Self, final
 
 import numpy as np
 import torch
@@ -18,10 +18,13 @@ from transformers import (
     EncoderDecoderCache,
     PreTrainedModel,
 )
+from transformers.modeling_outputs import BaseModelOutput
 
 from uncurse.arrays import Floats, Ints
 from uncurse.model import Continuations
 from uncurse.models.tensors import doubles
+
+Side = Literal["encoder", "decoder"]
 
 # From the tokens fed so far, [rows, length], and logits, [rows, vocabulary], to log-probabilities.
 Readout = Callable[[Tensor, Tensor], Tensor]
@@ -127,9 +130,10 @@ def advance(
         first += len(cohort)
         begun = cohort.cache.get_seq_length() > 0
         fed = torch.cat((cohort.fed, new.to(cohort.fed.device)), dim=1) if begun else cohort.fed
-        check_positions(network, "an output", fed.shape[1])
+        check_positions(network, "decoder", fed.shape[1])
+        states: Any = cohort.memory.states
         output = network(
-            encoder_outputs=(cohort.memory.states,),
+            encoder_outputs=BaseModelOutput(last_hidden_state=states),
             attention_mask=cohort.memory.mask,
             decoder_input_ids=fed[:, -1:] if begun else fed,
             past_key_values=cohort.cache,
@@ -158,19 +162,22 @@ def _together(parts: list[Continuations]) -> Continuations:
     )
 
 
-def check_positions(network: PreTrainedModel, what: str, length: int) -> None:
+def check_positions(network: PreTrainedModel, side: Side, length: int) -> None:
     """Raise a `ValueError` if a text has more tokens than the model has positions."""
-    most = positions_of(network)
+    most, what = positions_of(network, side), "a source" if side == "encoder" else "an output"
     if most is not None and length > most:
         raise ValueError(f"{what} of {length} tokens is too long: this model has {most} positions; give a limit")
 
 
-def positions_of(network: PreTrainedModel) -> int | None:
+def positions_of(network: PreTrainedModel, side: Side) -> int | None:
     """How many tokens a text can have; None if it has no end, as with relative positions."""
-    most: int | None = getattr(network.config, "max_position_embeddings", None)
-    if most is not None and (type(most) is not int or most < 1):
-        raise ValueError(f"max_position_embeddings = {most!r} is not allowed: it must be a whole number")
-    return most
+    for name in (f"max_{side}_position_embeddings", "max_position_embeddings"):
+        most: int | None = getattr(network.config, name, None)
+        if most is not None and (type(most) is not int or most < 1):
+            raise ValueError(f"{name} = {most!r} is not allowed: it must be a whole number")
+        if most is not None:
+            return most
+    return None
 
 
 def vocabulary_of(network: PreTrainedModel) -> int:
@@ -218,9 +225,9 @@ class HuggingFaceStepModel:
         self.begin = frame.prompt[-1]
         self.end = frame.end
         self.attends = attends(network)
-        places = positions_of(network)  # for a framed source, and for prompt and output
-        framing = len(frame.before) + len(frame.after)
+        places, framing = positions_of(network, "encoder"), len(frame.before) + len(frame.after)
         self.longest_source = None if places is None else places - framing
+        places = positions_of(network, "decoder")
         self.longest_output = None if places is None else places - len(frame.prompt) + 1
 
     @torch.inference_mode()
@@ -246,7 +253,7 @@ class HuggingFaceStepModel:
     def _encoded(self, sources: Sequence[Sequence[int]]) -> Memory:
         frame, network = self._frame, self._network
         framed = [torch.tensor((*frame.before, *source, *frame.after), dtype=torch.long) for source in sources]
-        check_positions(network, "a source", max(map(len, framed)))
+        check_positions(network, "encoder", max(map(len, framed)))
         ids = pad_sequence(framed, batch_first=True)
         lengths = torch.tensor([len(each) for each in framed])
         mask = (torch.arange(ids.shape[1]) < lengths[:, None]).long()
@@ -259,7 +266,8 @@ class HuggingFaceStepModel:
 
 def fingerprint_of(network: PreTrainedModel, *facts: str) -> str:
     """Identify weights by a few numbers of every tensor: weights that differ are hardly alike in all of them."""
-    config = {name: value for name, value in network.config.to_dict().items() if name != "transformers_version"}
+    known = network.config.to_dict().items()
+    config = {name: value for name, value in known if name not in ("transformers_version", "_name_or_path")}
     digest = sha256("\n".join((json.dumps(config, sort_keys=True, default=str), *facts)).encode())
     for name, tensor in sorted(network.state_dict().items()):
         sample = tensor.flatten()[:: max(1, tensor.numel() // 64)]

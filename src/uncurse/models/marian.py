@@ -58,6 +58,13 @@ def read_config(folder: Path) -> dict[str, Any]:
     return config
 
 
+def can_be_run(config: dict[str, Any]) -> bool:
+    """Whether a model does what this runtime does; for others there is the library it comes from."""
+    return config.get("model_type") == "marian" and all(
+        config.get(name, expected) == expected for name, expected in REQUIRED.items()
+    )
+
+
 def read_marian(folder: Path) -> TransformerWeights:
     """The weights of a folder; a model that computes something else is refused by name."""
     config = read_config(folder)
