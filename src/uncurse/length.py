@@ -205,7 +205,9 @@ def limits_of(
     if isinstance(limit, Limit):
         return [limit.tokens(length) for length in source_lengths.tolist()]
     if predictor is None:
-        raise ValueError("this limit needs a length predictor: fit one, or give a limit such as 2x+10")
+        raise ValueError(
+            "this limit needs a length predictor: make one with uncurse fit-length, or give a limit such as 2x+10"
+        )
     if isinstance(limit, PredictedLimit):
         lengths_of = predictor.predict
     else:

@@ -29,6 +29,9 @@ from uncurse.version import VERSION
 
 DEFAULT_LEVEL: Final = 0.8  # the default limit is this quantile of the length, where a predictor knows it
 LONGEST: Final = 1000  # source pieces
+TWO_WAYS: Final = (
+    "give --ratio 1.1, say, for 1.1 target tokens per source piece, or fit one with uncurse fit-length"
+)
 
 S = TypeVar("S", bound=State)
 
@@ -143,6 +146,8 @@ class Translator:
         ratio: float | None = None,
     ) -> list[Translation]:
         """Translate lines."""
+        if isinstance(lines, str):  # its letters would be the lines
+            raise ValueError("lines must be a list of lines, not one string")
         task = Task(Decoding.of(beam, score, stop, n_best, slots), ratio=ratio)
         return list(self.stream(lines, task))
 
@@ -161,7 +166,10 @@ class Translator:
         most = self.longest
         for index, pieces in enumerate(sources):
             if len(pieces) > most and not task.truncate_long_lines:
-                raise ValueError(f"line {shard.first + index} has {len(pieces)} pieces; the most is {most}")
+                raise ValueError(
+                    f"line {shard.first + index} has {len(pieces)} pieces; the most is {most}, and --long-lines"
+                    " truncate would cut it"
+                )
         sources = [pieces[:most] for pieces in sources]
         ready = {index: nothing_in(lines[index]) for index, pieces in enumerate(sources) if not pieces}
         order = sorted(
@@ -264,9 +272,7 @@ class Translator:
         lengths: Ints = np.array([len(source) for source in sources])
         predictor = self.predictor if task.ratio is None else FixedRatio(task.ratio)
         if predictor is None and (needs(task.decoding.score).prediction or task.decoding.stop.needs_prediction):
-            raise ValueError(
-                "this score needs an expected length: give a ratio, or fit a length predictor to the model"
-            )
+            raise ValueError(f"this score or stopping rule needs an expected length: {TWO_WAYS}")
         if features is None:
             features = self._features(sources, predictor)
         limit = task.limit

@@ -285,7 +285,9 @@ def test_score_says_what_the_search_says(
         (["translate", "--model", "{model}", "{missing}"], "No such file"),
         (["translate", "--model", "{missing}"], "is not a folder with a model"),
         (["translate", "--model", "{model}", "--long-lines", "cut"], "write error or truncate"),
-        (["translate", "--model", "{model}", "--beam", "0"], "width = 0 is not allowed"),
+        (["translate", "--model", "{model}", "--beam", "0"], "Invalid value for '--beam'"),
+        (["translate", "--model", "{model}", "--beam", "x"], "Invalid value for '--beam'"),
+        (["translate", "--model", "{model}", "--out", "{folder}"], "is a folder: name a file"),
         (["translate", "--model", "{model}", "--device", "gpu"], "device 'gpu' cannot be used here"),
         (["translate", "--model", "{model}", "--device", "meta"], "it is none of cpu, cuda, mps"),
         (["score", "{bad}", "{missing}", "--model", "{model}"], "bad, line 2: not valid UTF-8"),
@@ -296,7 +298,7 @@ def test_bad_input_is_one_line_and_status_2(
 ) -> None:
     bad = tmp_path / "bad"
     bad.write_bytes(b"ba\n\xff\n")
-    names = {"model": model, "bad": bad, "missing": tmp_path / "missing"}
+    names = {"model": model, "bad": bad, "missing": tmp_path / "missing", "folder": tmp_path}
     with pytest.raises(SystemExit) as stopped:
         main([argument.format(**names) for argument in arguments])
     assert stopped.value.code == 2

@@ -124,3 +124,9 @@ def test_neighbours_cannot_move_a_limit_over_a_whole_number(limit: str, more: in
     found = limits_of(parse_limit(limit), Nearly(), lengths, together, alone)
     assert found == [8 + more, 8 + more, 9 + more, 8 + more]
     assert asked == [0, 1, 3]  # the third is far from a whole number
+
+
+def test_a_predictor_is_not_fitted_to_next_to_nothing() -> None:
+    few = Lengths(np.arange(1, 10), np.arange(1, 10), np.zeros((9, 2)))
+    with pytest.raises(ValueError, match="9 pairs are too few for a length predictor: give 10 or more"):
+        fit_length(few)

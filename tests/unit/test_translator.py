@@ -88,9 +88,14 @@ def test_a_long_line_is_an_error_or_cut() -> None:
     assert len(list(TRANSLATOR.stream(lines, task))) == 2
 
 
+def test_one_string_is_no_list_of_lines() -> None:
+    with pytest.raises(ValueError, match="not one string"):
+        TRANSLATOR.translate("ab")
+
+
 def test_an_expected_length_is_needed_by_scores_that_read_it() -> None:
     translator = Translator(MODEL, Letters(), Letters(), None)
-    with pytest.raises(ValueError, match="give a ratio, or fit a length predictor"):
+    with pytest.raises(ValueError, match=r"give --ratio 1\.1, .* or fit one with uncurse fit-length"):
         translator.translate(["ab"])
     assert translator.translate(["ab"], ratio=1.5) == TRANSLATOR.translate(["ab"])
     assert translator.translate(["ab"], score="log-prob")[0].predicted is None

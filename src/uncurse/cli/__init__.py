@@ -81,7 +81,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _give_up_output()
         if isinstance(error, BrokenPipeError):  # the reader has seen enough
             return
-        _fail(str(error) or type(error).__name__)
+        said = error.format_message() if isinstance(error, typer.TyperException) else str(error)
+        _fail(said or type(error).__name__)
     except MemoryError:
         _fail("there is not enough memory for this")
     except ModuleNotFoundError as error:

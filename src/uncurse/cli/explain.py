@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from uncurse.cli.options import Language
 from uncurse.explaining import Explanation, standard_scores
 from uncurse.rescoring import SCORES
 from uncurse.stopping import RULES
@@ -23,20 +24,22 @@ def explain(
     reward: Annotated[float, typer.Option(help="r of the scores that need one.")] = 1.0,
     ratio: Annotated[float | None, typer.Option(help="Expect so many target tokens per source piece.")] = None,
     candidates: Annotated[int, typer.Option(min=1, help="How many finished candidates to show.")] = 10,
+    source_lang: Language = None,
+    target_lang: Language = None,
 ) -> None:
     """Show what a search finished, which score picks what, and what each stopping rule costs and loses."""
     from uncurse.length import parse_limit
     from uncurse.loading import load
     from uncurse.search import record
-    from uncurse.translator import Task, recorded_in_vain
+    from uncurse.translator import TWO_WAYS, Task, recorded_in_vain
 
     limit = None if max_length is None else parse_limit(max_length)
-    translator = load(model)
+    translator = load(model, source_lang=source_lang, target_lang=target_lang)
     task = Task(limit=limit, ratio=ratio)
     asked = translator.sentence(sentence, task)
     expected = asked.predicted
     if expected is None:
-        raise ValueError("an expected length is needed: give --ratio, or fit a length predictor to the model")
+        raise ValueError(f"an expected length is needed: {TWO_WAYS}")
     (trace,) = record(translator.model, [asked], beam)
     again = translator.wider(asked, task) if recorded_in_vain(trace) else None
     if again is not None:  # as `uncurse translate` does

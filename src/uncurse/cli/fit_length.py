@@ -10,6 +10,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from uncurse.cli.options import Language, Threads
+
 
 def fit_length(
     model: Annotated[str, typer.Option(help="A name or a folder; the predictor goes into the folder.")],
@@ -18,7 +20,9 @@ def fit_length(
     test_source: Annotated[Path, typer.Option(help="Source text to report on.")],
     test_target: Annotated[Path, typer.Option(help="Its translation.")],
     pairs: Annotated[int, typer.Option(min=10, help="How many pairs of each text are enough.")] = 60_000,
-    threads: Annotated[int, typer.Option(min=0, help="CPU threads; 0 leaves it to PyTorch.")] = 0,
+    threads: Threads = 0,
+    source_lang: Language = None,
+    target_lang: Language = None,
 ) -> None:
     """Fit a length predictor to a model and report how far off it is."""
     import torch
@@ -36,7 +40,7 @@ def fit_length(
     folder = folder_for(model)
     if folder is None:
         raise ValueError(f"{model} has no folder here to put a predictor into: download it first")
-    opened = open_model(folder)
+    opened = open_model(folder, source_lang=source_lang, target_lang=target_lang)
 
     def lengths(one: Path, two: Path) -> Lengths:
         text = read_parallel([Corpus(str(one), (str(two),))], Path())

@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from uncurse.cli.options import Language
+
 
 def score(
     source: Annotated[Path, typer.Argument(help="Source text.")],
@@ -17,6 +19,8 @@ def score(
     beam: Annotated[int, typer.Option(min=1, help="Adaptive rewards are those of a search of this width.")] = 10,
     reward: Annotated[float, typer.Option(help="r of the scores that need one.")] = 1.0,
     ratio: Annotated[float | None, typer.Option(help="Expect so many target tokens per source piece.")] = None,
+    source_lang: Language = None,
+    target_lang: Language = None,
 ) -> None:
     """Force-decode given translations: log-probability, token by token, and every score, as JSON lines."""
     from uncurse.explaining import scores_of, standard_scores
@@ -25,17 +29,17 @@ def score(
     from uncurse.rescoring import Source
     from uncurse.search import record
     from uncurse.text.lines import read_lines
-    from uncurse.translator import Task
+    from uncurse.translator import TWO_WAYS, Task
 
     sources, targets = read_lines(source), read_lines(target)
     if len(sources) != len(targets):
         raise ValueError(f"{source} has {len(sources)} lines and {target} has {len(targets)}")
-    translator = load(model)
+    translator = load(model, source_lang=source_lang, target_lang=target_lang)
     scores = standard_scores(reward, translator.model.attends)
     for line, translation in zip(sources, targets, strict=True):
         asked = translator.sentence(line, Task(ratio=ratio))
         if asked.predicted is None:
-            raise ValueError("an expected length is needed: give --ratio, or fit a length predictor to the model")
+            raise ValueError(f"an expected length is needed: {TWO_WAYS}")
         (forced,) = force_decode(translator.model, [asked.source], [translator.target_pieces(translation)])
         (trace,) = record(translator.model, [asked], beam)
         known = Source.repeated(1, len(asked.source), max(asked.limit, len(forced.tokens)), 0, asked.predicted)

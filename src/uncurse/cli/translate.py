@@ -24,11 +24,12 @@ def translate(
         typer.Argument(help="Text, .jsonl or .parquet with a field `text`; standard input if none."),
     ] = None,
     model: Annotated[str | None, typer.Option(help="A name from `uncurse models`, or a folder.")] = None,
-    beam: Annotated[int, typer.Option(help="The width of the beam.")] = 10,
+    beam: Annotated[int, typer.Option(min=1, help="The width of the beam.")] = 10,
     score: Annotated[str, typer.Option(help="How hypotheses are scored; see `uncurse methods`.")] = "bp-norm",
     stop: Annotated[str, typer.Option(help="When the search stops; see `uncurse methods`.")] = "optimal",
     n_best: Annotated[
-        int, typer.Option(help="How many translations of each line; above 1 as `line ||| text ||| score`.")
+        int,
+        typer.Option(min=1, help="How many translations of each line; above 1 as `line ||| text ||| score`."),
     ] = 1,
     slots: Annotated[
         str, typer.Option(help="occupy or refill: what an ended hypothesis costs the beam.")
@@ -73,6 +74,8 @@ def translate(
     for name, given in (("--resume", resume), ("--engine", engine)):
         if given and out is None:
             raise ValueError(f"{name} needs --out: there is no file to write to")
+    if out is not None and out.is_dir():
+        raise ValueError(f"--out {out} is a folder: name a file")
     if workers and not engine:
         raise ValueError("--workers needs --engine ray")
     task = Task(

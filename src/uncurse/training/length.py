@@ -15,6 +15,7 @@ from uncurse.arrays import Floats, Ints
 from uncurse.length import MLPLength, predictor_inputs
 
 LEVELS: Final = (0.5, 0.8, 0.9, 0.95, 0.99)
+FEWEST: Final = 10  # pairs, of which one is held out
 HIDDEN: Final = 128
 BATCH: Final = 128
 PATIENCE: Final = 5  # epochs without a better result on the held-out part
@@ -45,6 +46,8 @@ def joined(parts: Sequence[Lengths]) -> Lengths:
 
 def fit_length(lengths: Lengths, seed: int = 1, epochs: int = 60) -> MLPLength:
     """Fit ratio and quantiles; a tenth of the pairs is held out and decides when to stop."""
+    if len(lengths.source) < FEWEST:
+        raise ValueError(f"{len(lengths.source)} pairs are too few for a length predictor: give {FEWEST} or more")
     torch.manual_seed(seed)
     random = np.random.default_rng(seed)
     order = random.permutation(len(lengths.source))
@@ -111,7 +114,8 @@ class LengthReport:
 def report(predictor: MLPLength, train: Lengths, test: Lengths) -> LengthReport:
     """Compare a predictor with a fixed ratio and a straight line, both taken from the training pairs."""
     ratio = train.target.sum() / train.source.sum()
-    slope, offset = np.polyfit(train.source, train.target, 1)
+    known = np.stack((train.source, np.ones(len(train.source))), axis=1)
+    (slope, offset), *_ = np.linalg.lstsq(known, train.target, rcond=None)
 
     def error(predicted: Floats) -> float:
         return float(np.abs(predicted - test.target).mean())
