@@ -6,7 +6,7 @@ from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import final
+from typing import Final, final
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from uncurse.rescoring import Paths, Rescorer, Rewards, Source, needs
 from uncurse.result import Hypothesis, Optimality, Result
 from uncurse.stopping import Evidence, Optimal, StoppingRule
 from uncurse.trace import Trace
+
+CELLS: Final = 1 << 18  # lengths of prefixes that are looked at together, so that memory does not grow with both
 
 
 def judge(
@@ -214,8 +216,7 @@ def running_kth_best(scores: Floats, k: int) -> Floats:
 def hopeful(evidence: Evidence, sums: Floats, live: Bools) -> Ints:
     """How many of each row's live prefixes could still enter its n-best list, [rows]; none is at its limit.
 
-    `sums` holds `S` where `live`, falling, [rows, ranks]. A bound never falls when `S` rises, so the hopeful are
-    the first.
+    `sums` holds `S` where `live`, [rows, ranks]. A bound never falls when `S` rises, so the hopeful are the best.
     """
     # The best case at one length, the longest, most often shows that there is hope.
     longest = Paths(np.where(live, sums, 0.0), evidence.source.limit[:, None], evidence.rewards, np.zeros((1, 1)))
@@ -230,22 +231,12 @@ def hopeful(evidence: Evidence, sums: Floats, live: Bools) -> Ints:
         prefixes = Paths(best_doubtful[rows], now.step, now.rewards)
         rows = rows[now.rescorer.bound(now.source, prefixes) > now.nth_best]
     if len(rows):  # another length than the longest is better
-        counts[rows] += _hopeful_first(evidence.take(rows), sums[rows], doubtful[rows])
+        index, rank = np.nonzero(doubtful[rows])
+        row = rows[index]
+        at_once = max(1, CELLS // int(evidence.source.limit.max()))
+        for first in range(0, len(row), at_once):
+            some, ranks = row[first : first + at_once], rank[first : first + at_once]
+            now = evidence.take(some)
+            bound = now.rescorer.bound(now.source, Paths(sums[some, ranks], now.step, now.rewards))
+            counts += np.bincount(some[bound > now.nth_best], minlength=len(counts))
     return counts
-
-
-def _hopeful_first(evidence: Evidence, sums: Floats, doubtful: Bools) -> Ints:
-    """How many of each row's doubtful prefixes are hopeful when the first is, [rows], by halving.
-
-    So there is one bound for a row at a time, and the memory for its lengths does not grow with the beam.
-    """
-    falling = np.take_along_axis(sums, np.argsort(~doubtful, axis=1, kind="stable"), axis=1)
-    least: Ints = np.ones(len(sums), dtype=np.int64)
-    most: Ints = doubtful.sum(axis=1)
-    while len(rows := np.flatnonzero(least < most)):
-        now, middle = evidence.take(rows), (least[rows] + most[rows] + 1) // 2
-        bound = now.rescorer.bound(now.source, Paths(falling[rows, middle - 1], now.step, now.rewards))
-        hope = bound > now.nth_best
-        least[rows] = np.where(hope, middle, least[rows])
-        most[rows] = np.where(hope, most[rows], middle - 1)
-    return least

@@ -118,6 +118,16 @@ def test_dropping_hopeless_prefixes_saves_rows() -> None:
     assert sum(each.rows for each in dropping) < sum(each.rows for each in keeping)
 
 
+def test_bounds_are_the_same_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A score that falls with the length: its best case is never the longest, so every prefix is looked at."""
+    model = RandomModel(seed=3, vocabulary=9, ending=1.0)
+    sentences = [Sentence((index,), limit=12) for index in range(9)]
+    decoding = Decoding.of(7, "word-reward:reward=-0.4", n_best=3)
+    together = beam_search(model, sentences, decoding)
+    monkeypatch.setattr("uncurse.judging.CELLS", 1)
+    assert beam_search(model, sentences, decoding) == together
+
+
 def test_hopeless_prefixes_are_those_whose_bound_the_nth_best_has_reached() -> None:
     """Two words and an end: after the end of step 1, only the likelier word can still win."""
     log_probs = np.array([[-0.5, -2.0, -1.0], [0.0, -9.0, 0.0]])
