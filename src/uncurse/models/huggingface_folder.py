@@ -11,6 +11,7 @@ from typing import Any, Final, final
 
 import numpy as np
 import torch
+from huggingface_hub.utils import logging as hub_logging
 from transformers import (
     AutoConfig,
     AutoModelForSeq2SeqLM,
@@ -123,14 +124,17 @@ def _read(name: str | Path) -> tuple[Any, Any]:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Without the reports of `transformers`: what is wrong is told in one line, by the error."""
+    """Without the reports of `transformers` and the hub: what is wrong is told in one line, by the error."""
     verbosity, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    of_the_hub = hub_logging.get_verbosity()
     logging.set_verbosity(CRITICAL)
+    hub_logging.set_verbosity(CRITICAL)
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         yield
     finally:
         logging.set_verbosity(verbosity)
+        hub_logging.set_verbosity(of_the_hub)
         if bar:
             logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
