@@ -4,7 +4,8 @@ SOURCE is Chinese text; sentences of 15 to 40 pieces are taken from its beginnin
 sentences with the same weights, width and cap, in turn, several times; a ratio is that of the medians.
 
 like for like: length-norm, stop when as many as the beam is wide have finished, ended hypotheses make room; so do
-CTranslate2 and Hugging Face's early_stopping=True. default: BP-Norm, optimal, with a certificate.
+CTranslate2 and Hugging Face's early_stopping=True. default: BP-Norm, optimal, with a certificate. no Chinese: like
+for like with --without-script cjk, so that pieces which no English sentence has are not computed.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ CAP = 100  # tokens, </s> counted
 BATCH = 16  # sentences, where a system wants to be told
 SIZE = 512  # of the model's states
 Outputs = list[tuple[int, ...]]
-PRODUCTS = ("mkldnn::_linear_pointwise", "aten::_int_mm", "aten::addmm", "aten::mm")
+PRODUCTS = ("mkldnn::_linear_pointwise", "onednn::qlinear_pointwise", "aten::_int_mm", "aten::addmm", "aten::mm")
 
 
 @dataclass(frozen=True)
@@ -76,9 +77,11 @@ def material(source: Path, count: int) -> Material:
     return Material(folder, [line for line, _ in chosen], [ids for _, ids in chosen], vocabulary)
 
 
-def ours(shared: Material, dtype: str, like_for_like: bool) -> Callable[[int], Outputs]:
+def ours(
+    shared: Material, dtype: str, like_for_like: bool, without_script: str | None = None
+) -> Callable[[int], Outputs]:
     """This library."""
-    translator = load(shared.folder, dtype=dtype)
+    translator = load(shared.folder, dtype=dtype, without_script=without_script)
 
     def run(width: int) -> Outputs:
         return [result.hypotheses[0].tokens[:-1] for result in _results(translator, shared, width, like_for_like)]
@@ -145,6 +148,8 @@ def systems(shared: Material, threads: int) -> dict[str, Callable[[int], Outputs
         "CTranslate2 int8": ctranslate2_system(shared, "int8", threads),
         "ours float32, like for like": ours(shared, "float32", True),
         "ours int8, like for like": ours(shared, "int8", True),
+        "ours float32, no Chinese": ours(shared, "float32", True, "cjk"),
+        "ours int8, no Chinese": ours(shared, "int8", True, "cjk"),
         "ours float32, default": ours(shared, "float32", False),
         "ours int8, default": ours(shared, "int8", False),
     }
@@ -157,6 +162,10 @@ BARS = (  # ours, the peer, width, at least
     ("ours float32, like for like", "CTranslate2 float32", 20, "0.9"),
     ("ours int8, like for like", "CTranslate2 int8", 5, "0.8"),
     ("ours int8, like for like", "CTranslate2 int8", 20, "1"),
+    ("ours float32, no Chinese", "HF float32, early_stopping=True", 5, "2.5"),
+    ("ours float32, no Chinese", "HF float32, early_stopping=True", 20, "3"),
+    ("ours int8, no Chinese", "CTranslate2 int8", 5, ""),
+    ("ours int8, no Chinese", "CTranslate2 int8", 20, ""),
     ("ours float32, default", "HF float32, early_stopping='never'", 5, "3"),
     ("ours float32, default", "HF float32, early_stopping='never'", 20, "4"),
     ("ours float32, default", "CTranslate2 float32", 20, "1 (goal)"),
@@ -164,9 +173,11 @@ BARS = (  # ours, the peer, width, at least
 )
 
 
-def timed(shared: Material, widths: list[int], repeats: int, threads: int, console: Console) -> None:
+def timed(
+    shared: Material, widths: list[int], repeats: int, threads: int, only: list[str], console: Console
+) -> None:
     """Print the times and their ratios."""
-    running = systems(shared, threads)
+    running = {name: run for name, run in systems(shared, threads).items() if not only or name in only}
     spent: dict[tuple[str, int], list[float]] = {(name, width): [] for name in running for width in widths}
     outputs: dict[tuple[str, int], Outputs] = {}
     for repeat in range(repeats + 1):  # the first warms up
@@ -191,7 +202,7 @@ def timed(shared: Material, widths: list[int], repeats: int, threads: int, conso
     for column in ("ours", "peer", "b", "ratio", "bar", "same outputs"):
         table.add_column(column, justify="left" if column in ("ours", "peer") else "right")
     for mine, peer, width, bar in BARS:
-        if width in widths:
+        if width in widths and mine in running and peer in running:
             ratio = statistics.median(spent[peer, width]) / statistics.median(spent[mine, width])
             pairs = zip(outputs[mine, width], outputs[peer, width], strict=True)
             same = f"{sum(one == two for one, two in pairs)} of {len(shared.lines)}"
@@ -217,15 +228,18 @@ def profiled(shared: Material, widths: list[int], console: Console) -> None:
             attention = sum(
                 event.self_cpu_time_total for event in events if "attention" in event.key or "bmm" in event.key
             )
-            # rows [n, inputs] with weights of any layout: 2 n × the weights
-            operations = sum(
-                event.count * 2 * event.input_shapes[0][0] * math.prod(event.input_shapes[1]) for event in products
-            )
+            operations = sum(event.count * _operations(event.input_shapes) for event in products)
             output = 2 * SIZE * len(shared.vocabulary) * sum(result.rows for result in results)
             shares = [f"{part / total:.0%}" for part in (spent, attention, total - spent - attention)]
             work = [f"{operations / 1e9:,.0f}", f"{output / operations:.0%}", f"{operations / spent / 1e3:.0f}"]
             table.add_row(dtype, str(width), *shares, *work, f"{_large_product(dtype):.0f}")
     console.print(table)
+
+
+def _operations(shapes: list[list[int]]) -> int:
+    """Of a product of rows, [n, inputs], with weights of any layout: 2 n × the weights."""
+    rows, weights, *_ = (shape for shape in shapes if shape)
+    return 2 * rows[0] * math.prod(weights)
 
 
 def _large_product(dtype: str) -> float:
@@ -280,6 +294,7 @@ def main() -> None:
     parser.add_argument("--widths", default="5,20")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--only", action="append", default=[], metavar="SYSTEM", help="leave the others out")
     options = parser.parse_args()
     if not options.source.exists():
         sys.exit(f"{options.source} is not there: name a file of Chinese sentences")
@@ -287,9 +302,10 @@ def main() -> None:
     console = Console(width=140)
     shared = material(options.source, options.lines)
     widths = [int(width) for width in options.widths.split(",")]
-    memory(options.source, BATCH, 50, console)
-    profiled(shared, widths, console)
-    timed(shared, widths, options.repeats, options.threads, console)
+    if not options.only:
+        memory(options.source, BATCH, 50, console)
+        profiled(shared, widths, console)
+    timed(shared, widths, options.repeats, options.threads, options.only, console)
 
 
 if __name__ == "__main__":

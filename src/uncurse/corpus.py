@@ -25,10 +25,12 @@ class Opening:
     dtype: str = "float32"
     source_lang: str | None = None
     target_lang: str | None = None
+    without_script: str | None = None
 
     def __call__(self) -> Translator:
         """Load it."""
-        return load(self.model, self.device, self.dtype, self.source_lang, self.target_lang)
+        languages = self.source_lang, self.target_lang
+        return load(self.model, self.device, self.dtype, *languages, self.without_script)
 
 
 @final

@@ -19,9 +19,13 @@ def load(
     dtype: str = "float32",
     source_lang: str | None = None,
     target_lang: str | None = None,
+    without_script: str | None = None,
 ) -> Translator:
-    """A translator by the name of its model or its folder; without a name the one in the box."""
-    opened = open_model(model, device, dtype, source_lang, target_lang)
+    """A translator by the name of its model or its folder; without a name the one in the box.
+
+    `without_script="cjk"`, say, leaves the pieces with such letters out of the output of a Marian model.
+    """
+    opened = open_model(model, device, dtype, source_lang, target_lang, without_script)
     return Translator(opened.model, opened.source, opened.target, opened.predictor)
 
 
@@ -31,13 +35,14 @@ def open_model(
     dtype: str = "float32",
     source_lang: str | None = None,
     target_lang: str | None = None,
+    without_script: str | None = None,
 ) -> OpenModel:
     """A model of any family, each of which is imported only if it is needed."""
     folder = folder_for(model)
     if folder is not None and (folder / "model.json").exists():
         from uncurse.models.directory import load_folder
 
-        _refuse("an LSTM", dtype, source_lang, target_lang)
+        _refuse("an LSTM", dtype, source_lang, target_lang, without_script)
         return load_folder(folder, device)
     if folder is not None and _is_transformer(folder):
         from uncurse.models.products import Numbers
@@ -45,14 +50,14 @@ def open_model(
 
         if dtype not in list(Numbers):
             raise ValueError(f"dtype {dtype!r} is not known: it is one of {', '.join(Numbers)}")
-        _refuse("a Marian model", "float32", source_lang, None)
+        _refuse("a Marian model", "float32", source_lang, None, None)
         opened = load_ctranslate2 if ctranslate2_weights(folder) else load_marian
-        return opened(folder, device, Numbers(dtype), target_lang)
+        return opened(folder, device, Numbers(dtype), target_lang, without_script)
     if folder is not None and not (folder / "config.json").exists():
         raise ValueError(f"{folder} is not a folder with a model")
     from uncurse.models.huggingface_folder import load_huggingface
 
-    _refuse("a model that transformers runs", dtype, None, None)
+    _refuse("a model that transformers runs", dtype, None, None, without_script)
     return load_huggingface(str(model) if folder is None else folder, device, source_lang, target_lang)
 
 
@@ -87,9 +92,13 @@ def _is_transformer(folder: Path) -> bool:
     return (folder / CONFIG).exists() and can_be_run(read_config(folder))
 
 
-def _refuse(what: str, dtype: str, source_lang: str | None, target_lang: str | None) -> None:
+def _refuse(
+    what: str, dtype: str, source_lang: str | None, target_lang: str | None, without_script: str | None
+) -> None:
     if dtype != "float32":
         raise ValueError(f"dtype {dtype!r} is not allowed: {what} runs in float32")
     for option, given in (("--source-lang", source_lang), ("--target-lang", target_lang)):
         if given:
             raise ValueError(f"{what} needs no {option}")
+    if without_script is not None:
+        raise ValueError(f"{what} cannot leave out a script: --without-script is for Marian models")

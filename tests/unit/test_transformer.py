@@ -13,10 +13,11 @@ from tiny import END, PIECES, VOCABULARY, subword_model, tiny_weights, write_ctr
 
 from uncurse import Decoding, Sentence, beam_search
 from uncurse.loading import load, open_model
-from uncurse.models import products
+from uncurse.models import output_layer
 from uncurse.models.ctranslate2 import marian_weights, read_model
 from uncurse.models.marian import read_marian, save_marian
-from uncurse.models.products import Matrix, Numbers, OutputLayer, product_of
+from uncurse.models.output_layer import OutputLayer
+from uncurse.models.products import Matrix, Numbers, product_of
 from uncurse.models.transformer import Transformer
 from uncurse.models.transformer_steps import TransformerStepModel
 from uncurse.models.transformer_weights import TransformerWeights
@@ -90,8 +91,8 @@ def test_sentences_that_have_left_leave_nothing_behind() -> None:
 def test_the_best_outputs_are_those_of_a_log_softmax(
     k: int, ordered: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(products, "CHUNK", 32)
-    monkeypatch.setattr(products, "BLOCK", 4)
+    monkeypatch.setattr(output_layer, "CHUNK", 32)
+    monkeypatch.setattr(output_layer, "BLOCK", 4)
     random = torch.Generator().manual_seed(3)
     weight, rows = torch.randn(102, 8, generator=random), torch.randn(5, 8, generator=random)
     bias = torch.linspace(9.0, -9.0, 102) if ordered else torch.linspace(-9.0, 9.0, 102)
@@ -103,6 +104,33 @@ def test_the_best_outputs_are_those_of_a_log_softmax(
     possible = values > -torch.inf
     assert (tokens == ids)[possible].all()
     assert len({*tokens[0].tolist()}) == k  # distinct, even those that cannot be said
+    allowed = torch.arange(0, 102, 3)
+    log_probs, tokens = OutputLayer(Matrix(weight), bias, Numbers.FLOAT32, allowed).best(rows, k)
+    left_out = torch.ones(102, dtype=torch.bool).index_fill(0, allowed, value=False)
+    values, ids = (rows @ weight.T + bias.masked_fill(left_out, -torch.inf)).log_softmax(dim=1).topk(k, dim=1)
+    assert torch.allclose(log_probs, values, atol=1e-5)
+    assert (tokens == ids)[values > -torch.inf].all()
+    assert len({*tokens[0].tolist()}) == k
+
+
+def test_pieces_of_a_script_can_be_left_out(tmp_path: Path) -> None:
+    write_ctranslate2(tmp_path, tiny_weights(ending=1.0))
+    pieces = [*PIECES[:-4], "猫", "▁狗", "я", "▁о"]
+    (tmp_path / "shared_vocabulary.json").write_text(json.dumps(pieces), encoding="utf-8")
+    (tmp_path / "source.spm").write_bytes(subword_model())
+    every, fewer = (open_model(tmp_path, without_script=script).model for script in (None, "CJK"))
+    assert fewer.signature == f"{every.signature}-without-cjk"
+    check_step_model(fewer, SOURCES)
+    given, _ = fewer.step(fewer.start([(5, 6)]), np.array([fewer.begin]), len(pieces), attention=False)
+    said = dict(zip(given.tokens[0].tolist(), given.log_probs[0].tolist(), strict=True))
+    assert {token for token, value in said.items() if value == -np.inf} == {len(pieces) - 4, len(pieces) - 3}
+    assert np.exp(list(said.values())).sum() == pytest.approx(1.0, abs=1e-5)
+    for folder, script, message in (
+        (tmp_path, "hangul", "no piece has letters of the script 'hangul'"),
+        ("zh-en-small", "cjk", "an LSTM cannot leave out a script"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            open_model(folder, without_script=script)
 
 
 def test_whole_numbers_come_near_and_do_not_depend_on_the_batch() -> None:

@@ -48,6 +48,10 @@ def translate(
     dtype: Dtype = "float32",
     source_lang: Language = None,
     target_lang: Language = None,
+    without_script: Annotated[
+        str | None,
+        typer.Option(help="Never say pieces with letters of a script (cjk, cyrillic, …); faster."),
+    ] = None,
     threads: Threads = 0,
     long_lines: Annotated[
         str, typer.Option(help="error or truncate: what to do with a line that is too long.")
@@ -89,7 +93,7 @@ def translate(
     )
     as_records = json or (out is not None and Form.of(out) is not Form.TEXT)
     style = Style.JSON if as_records else Style.TEXT if n_best == 1 else Style.N_BEST
-    opening = Opening(model, device, dtype, source_lang, target_lang)
+    opening = Opening(model, device, dtype, source_lang, target_lang, without_script)
     if out is None:
         _to_standard_output(files or [], opening, task, style, threads)
     else:

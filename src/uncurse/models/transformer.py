@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from uncurse.models.products import Matrix, Numbers, OutputLayer, Product, product_of
+from uncurse.models.output_layer import OutputLayer
+from uncurse.models.products import Matrix, Numbers, Product, product_of
 from uncurse.models.transformer_weights import TransformerWeights
 
 ACTIVATIONS: Final[Mapping[str, Callable[[Tensor], Tensor]]] = {
@@ -104,7 +105,13 @@ class DecoderLayer:
 class Transformer:
     """Encoder and decoder layers, ready to run in some numbers on some device."""
 
-    def __init__(self, weights: TransformerWeights, numbers: Numbers, device: torch.device) -> None:
+    def __init__(
+        self,
+        weights: TransformerWeights,
+        numbers: Numbers,
+        device: torch.device,
+        allowed: Sequence[int] | None = None,  # the tokens that an output may have
+    ) -> None:
         self.device = device
         self.heads = weights.heads
         self.end = weights.end
@@ -118,7 +125,10 @@ class Transformer:
         self.encoder = [self._encoder_layer(index) for index in range(weights.layers("encoder"))]
         self.decoder = [self._decoder_layer(index) for index in range(weights.layers("decoder"))]
         self.output = OutputLayer(
-            Matrix(self._embeddings, self._embedding_scale), self._vector("decoder/projection/bias"), numbers
+            Matrix(self._embeddings, self._embedding_scale),
+            self._vector("decoder/projection/bias"),
+            numbers,
+            None if allowed is None else torch.tensor(allowed, device=device),
         )
 
     @property

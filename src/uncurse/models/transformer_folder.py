@@ -33,7 +33,9 @@ def ctranslate2_weights(folder: Path) -> Path | None:
     return next((path for path in (folder / "model.bin", folder / "model" / "model.bin") if path.exists()), None)
 
 
-def load_ctranslate2(folder: Path, device: str, numbers: Numbers, target_lang: str | None) -> OpenModel:
+def load_ctranslate2(
+    folder: Path, device: str, numbers: Numbers, target_lang: str | None, without_script: str | None
+) -> OpenModel:
     """Open a folder of CTranslate2; if it was fetched, its files must be those that were."""
     path = ctranslate2_weights(folder)
     if path is None:
@@ -43,10 +45,13 @@ def load_ctranslate2(folder: Path, device: str, numbers: Numbers, target_lang: s
     check_noted(folder, [each for each in (path.with_name(VOCABULARY),) if each.exists()])
     vocabulary = read_vocabulary(path.parent)
     weights = marian_weights(read_model(path), path, vocabulary.end)
-    return _opened(folder, source, weights, vocabulary, digests, device_of(device), numbers, target_lang)
+    where = device_of(device)
+    return _opened(folder, source, weights, vocabulary, digests, where, numbers, target_lang, without_script)
 
 
-def load_marian(folder: Path, device: str, numbers: Numbers, target_lang: str | None) -> OpenModel:
+def load_marian(
+    folder: Path, device: str, numbers: Numbers, target_lang: str | None, without_script: str | None
+) -> OpenModel:
     """Open a folder of Hugging Face with a Marian model."""
     path = folder / "vocab.json"
     if not path.exists():
@@ -59,7 +64,8 @@ def load_marian(folder: Path, device: str, numbers: Numbers, target_lang: str | 
     weights, vocabulary = read_marian(folder), Vocabulary(sorted(ids, key=ids.__getitem__))
     source = _source_model((folder,))
     digests = check_noted(folder, [folder / TENSORS, *_subword_models(source)])
-    return _opened(folder, source, weights, vocabulary, digests, device_of(device), numbers, target_lang)
+    where = device_of(device)
+    return _opened(folder, source, weights, vocabulary, digests, where, numbers, target_lang, without_script)
 
 
 def _source_model(folders: Sequence[Path]) -> Path:
@@ -84,15 +90,18 @@ def _opened(
     device: torch.device,
     numbers: Numbers,
     target_lang: str | None,
+    without_script: str | None,
 ) -> OpenModel:
     tag = _tag(folder, vocabulary, target_lang)
-    network = Transformer(weights, numbers, device)
+    allowed = None if without_script is None else vocabulary.without_script(without_script)
+    network = Transformer(weights, numbers, device, allowed)
     if network.vocabulary != len(vocabulary):
         raise ValueError(f"{folder}: {len(vocabulary)} pieces and {network.vocabulary} embeddings do not fit")
     pieces = sha256("\n".join(vocabulary.pieces).encode()).digest()
     language = [] if target_lang is None else [sha256(target_lang.encode()).digest()]
     fingerprint = sha256(b"".join((*digests, pieces, *language))).hexdigest()[:16]
-    model = TransformerStepModel(network, f"transformer-{fingerprint}-{numbers.value}", tag)
+    fewer = "" if without_script is None else f"-without-{without_script.lower()}"
+    model = TransformerStepModel(network, f"transformer-{fingerprint}-{numbers.value}{fewer}", tag)
     sides: list[Pieces] = [read_pieces(path, vocabulary) for path in _subword_models(source)]
     target = sides[1] if len(sides) == 2 else RankedPieces(vocabulary)
     return OpenModel(model, sides[0], target, fingerprint, find_predictor(folder, fingerprint))

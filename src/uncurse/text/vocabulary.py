@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, final
@@ -35,6 +36,19 @@ class Vocabulary:
     def find(self, piece: str) -> int | None:
         """The id of a piece."""
         return self._ids.get(piece)
+
+    def without_script(self, script: str) -> list[int]:
+        """The pieces without letters of a script, which is called as Unicode calls its letters: cjk, cyrillic."""
+        script = f"{script.upper()} "
+        kept = [
+            index
+            for index, piece in enumerate(self.pieces)
+            if index in (self.end, self.unknown)
+            or not any(unicodedata.name(letter, "").startswith(script) for letter in piece)
+        ]
+        if len(kept) == len(self):
+            raise ValueError(f"no piece has letters of the script {script.strip().lower()!r}")
+        return kept
 
     def text(self, ids: Sequence[int]) -> str:
         """The line that pieces spell; a `</s>` at the end is left out."""
