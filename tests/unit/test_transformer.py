@@ -13,11 +13,11 @@ from tiny import END, PIECES, VOCABULARY, subword_model, tiny_weights, write_ctr
 
 from uncurse import Decoding, Sentence, beam_search
 from uncurse.loading import load, open_model
-from uncurse.models import output_layer
+from uncurse.models import output_layer, products
 from uncurse.models.ctranslate2 import marian_weights, read_model
 from uncurse.models.marian import read_marian, save_marian
 from uncurse.models.output_layer import OutputLayer
-from uncurse.models.products import Matrix, Numbers, product_of
+from uncurse.models.products import Matrix, Numbers, PairedProduct, WideProduct, product_of
 from uncurse.models.transformer import Transformer
 from uncurse.models.transformer_steps import TransformerStepModel
 from uncurse.models.transformer_weights import TransformerWeights
@@ -133,12 +133,27 @@ def test_pieces_of_a_script_can_be_left_out(tmp_path: Path) -> None:
             open_model(folder, without_script=script)
 
 
-def test_whole_numbers_come_near_and_do_not_depend_on_the_batch() -> None:
+@pytest.mark.parametrize("paired", [False, True])
+def test_whole_numbers_come_near_and_do_not_depend_on_the_batch(
+    paired: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(products, "adds_in_pairs", lambda _: paired)
     random = torch.Generator().manual_seed(5)
-    weight, rows = torch.randn(64, 32, generator=random), torch.randn(10, 32, generator=random)
-    exact, whole = (product_of(Matrix(weight), None, numbers) for numbers in (Numbers.FLOAT32, Numbers.INT8))
-    assert (exact(rows) - whole(rows)).abs().max() < 0.02 * exact(rows).abs().max()
+    weight, bias = torch.randn(64, 32, generator=random), torch.randn(64, generator=random)
+    rows = torch.randn(10, 32, generator=random) + torch.linspace(-5.0, 5.0, 10)[:, None]  # none is symmetric
+    rows[7] = 0.25
+    exact, whole = (product_of(Matrix(weight), bias, numbers) for numbers in (Numbers.FLOAT32, Numbers.INT8))
+    assert (exact(rows) - whole(rows)).abs().max() < 0.02 * (exact(rows) - bias).abs().max()
     assert torch.equal(whole(rows)[3:4], whole(rows[3:4]))
+    assert torch.equal(whole(rows.view(2, 5, 32)), whole(rows).view(2, 5, 64))
+
+
+@pytest.mark.parametrize("kind", [WideProduct, PairedProduct])
+def test_products_of_the_largest_whole_numbers_are_exact(kind: type[WideProduct | PairedProduct]) -> None:
+    weight = torch.tensor([127, -127], dtype=torch.int8)[:, None].repeat(8, 64)
+    product = kind(weight, torch.ones(16))
+    wholes = torch.tensor([product.lowest, product.highest]).float()[:, None].repeat(1, 64)
+    assert torch.equal(product(wholes.clone()), wholes @ weight.float().T)
 
 
 def test_stored_whole_numbers_are_used_as_they_are() -> None:
@@ -287,7 +302,7 @@ def test_folders_are_known_by_what_they_hold(tmp_path: Path) -> None:
     ]
     assert found[0] == found[1]
     assert found[0][1] == ""
-    assert load(argos, dtype="int8").model.signature.endswith("-int8")
+    assert load(argos, dtype="int8").model.signature.endswith(("-int8", "-int8x7"))
     with pytest.raises(ValueError, match="dtype 'int4' is not known"):
         open_model(argos, dtype="int4")
     with pytest.raises(ValueError, match="needs no --source-lang"):

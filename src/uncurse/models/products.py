@@ -86,33 +86,93 @@ class PackedProduct:
         return products.float()
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class Int8Product:
-    """In whole numbers: each row of the input has its own step, so that its result is the same in any batch."""
+class WholeProduct(Protocol):
+    """Multiplies rows of whole numbers, given as floats, with weights that are whole numbers times a step."""
 
-    weight: Tensor  # [inputs, outputs] int8
-    step: Tensor  # [outputs]
-    bias: Tensor | None
+    lowest: int
+    highest: int
+
+    def __call__(self, wholes: Tensor) -> Tensor:
+        """The products, float32."""
+        ...
+
+
+@final
+class WideProduct:
+    """Eight bits by eight, for devices that add up such products in 32 bits."""
+
+    lowest: int = -128
+    highest: int = 127
+
+    def __init__(self, weight: Tensor, step: Tensor) -> None:
+        self._weight = weight.t()
+        self._step = step
+
+    def __call__(self, wholes: Tensor) -> Tensor:
+        """The products."""
+        return torch._int_mm(wholes.to(torch.int8), self._weight).to(torch.float32).mul_(self._step)
+
+
+@final
+class PairedProduct:
+    """Seven bits by eight, for CPUs that add up such products in pairs of 16 bits, which hold no more."""
+
+    lowest: int = 0
+    highest: int = 127
+
+    def __init__(self, weight: Tensor, step: Tensor) -> None:
+        self._weight = torch.ops.onednn.qlinear_prepack(weight.contiguous(), None)
+        self._step = step
+        self._zeros = torch.zeros(len(step), dtype=torch.int32)
+
+    def __call__(self, wholes: Tensor) -> Tensor:
+        """The products."""
+        rows, steps = (wholes.to(torch.uint8), 1.0, 0), (self._weight, self._step, self._zeros)
+        products: Tensor = torch.ops.onednn.qlinear_pointwise(
+            *rows, *steps, None, 1.0, 0, torch.float32, "none", [], ""
+        )
+        return products
+
+
+@final
+class Int8Product:
+    """In whole numbers, which in each row go evenly from its lowest to its highest value.
+
+    So the result of a row is the same in any batch. Its values are `low + step · whole`, hence its products are
+    `step` times those of the wholes and `low` times the sums of the weights.
+    """
+
+    def __init__(self, matrix: Matrix, bias: Tensor | None) -> None:
+        weight, step = matrix.wholes
+        kind = PairedProduct if adds_in_pairs(weight.device) else WideProduct
+        self._product: WholeProduct = kind(weight, step)
+        self._sums = weight.sum(dim=1) * step  # [outputs]
+        self._bias = torch.zeros_like(step) if bias is None else bias
 
     def __call__(self, rows: Tensor) -> Tensor:
         """The products."""
-        flat = rows.flatten(0, -2)
-        step = flat.abs().amax(dim=1, keepdim=True).clamp_(min=1e-30).div_(127.0)
-        wholes = torch._int_mm((flat / step).round_().to(torch.int8), self.weight)
-        products = wholes.to(torch.float32).mul_(step)
-        if self.bias is None:
-            products.mul_(self.step)
-        else:
-            torch.addcmul(self.bias, products, self.step, out=products)
-        return products.view(*rows.shape[:-1], -1)
+        flat, lowest, highest = rows.flatten(0, -2), self._product.lowest, self._product.highest
+        low, high = flat.amin(dim=1, keepdim=True), flat.amax(dim=1, keepdim=True)
+        step = (high - low).clamp_(min=1e-30).div_(highest - lowest)
+        products = self._product((flat - low).div_(step).round_().add_(lowest))
+        torch.addcmul(self._bias, products, step, out=products)
+        return products.addcmul_(low - lowest * step, self._sums).view(*rows.shape[:-1], -1)
+
+
+def adds_in_pairs(device: torch.device) -> bool:
+    """Whether products of bytes are added up in pairs of 16 bits."""
+    return device.type == "cpu" and torch.cpu._is_avx2_supported() and not torch.cpu._is_vnni_supported()
+
+
+def written(numbers: Numbers, device: torch.device) -> str:
+    """How a signature says what products are computed in: seven bits by eight have other results than eight."""
+    return "int8x7" if numbers is Numbers.INT8 and adds_in_pairs(device) else numbers.value
 
 
 def product_of(matrix: Matrix, bias: Tensor | None, numbers: Numbers) -> Product:
     """A product with some weights in some numbers."""
     if numbers is Numbers.INT8:
-        wholes, step = matrix.wholes
-        return Int8Product(wholes.t(), step, bias)
+        return Int8Product(matrix, bias)
     dtype = getattr(torch, numbers.value)
     weight, bias = matrix.floats.to(dtype), None if bias is None else bias.to(dtype)
     packs = weight.device.type == "cpu" and numbers is not Numbers.FLOAT16 and torch.backends.mkldnn.enabled

@@ -17,7 +17,7 @@ from uncurse.models.devices import device_of
 from uncurse.models.marian import TENSORS, read_marian
 from uncurse.models.opened import OpenModel
 from uncurse.models.predictors import find_predictor
-from uncurse.models.products import Numbers
+from uncurse.models.products import Numbers, written
 from uncurse.models.transformer import Transformer
 from uncurse.models.transformer_steps import TransformerStepModel
 from uncurse.models.transformer_weights import TransformerWeights
@@ -101,7 +101,7 @@ def _opened(
     language = [] if target_lang is None else [sha256(target_lang.encode()).digest()]
     fingerprint = sha256(b"".join((*digests, pieces, *language))).hexdigest()[:16]
     fewer = "" if without_script is None else f"-without-{without_script.lower()}"
-    model = TransformerStepModel(network, f"transformer-{fingerprint}-{numbers.value}{fewer}", tag)
+    model = TransformerStepModel(network, f"transformer-{fingerprint}-{written(numbers, device)}{fewer}", tag)
     sides: list[Pieces] = [read_pieces(path, vocabulary) for path in _subword_models(source)]
     target = sides[1] if len(sides) == 2 else RankedPieces(vocabulary)
     return OpenModel(model, sides[0], target, fingerprint, find_predictor(folder, fingerprint))
