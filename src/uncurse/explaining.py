@@ -9,7 +9,7 @@ from typing import final
 import numpy as np
 
 from uncurse.forced import Forced
-from uncurse.judging import Case, Course, judge_all
+from uncurse.judging import Case, Course, Terms, judge_all
 from uncurse.rescoring import SCORES, Paths, Rescorer, Rewards, Source, needs
 from uncurse.result import Result
 from uncurse.stopping import RULES, Exhaustive, StoppingRule
@@ -98,8 +98,8 @@ class Explanation:
 
     def courses(self) -> list[Course]:
         """How the search went under each score."""
-        limit = self.trace.limit
-        return [Case(self.trace, score, 1, self.length, limit).course() for score in self.scores]
+        terms = Terms(self.trace, 1, self.length, self.trace.limit)
+        return [Case(terms, score).course() for score in self.scores]
 
     def verdicts(self) -> list[Verdict]:
         """Every score with every stopping rule."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from heapq import heappushpop
 from typing import Final, final
 
 import numpy as np
@@ -52,22 +52,54 @@ def judge_all(
         raise ValueError(f"limit = {limit} is not allowed: this trace answers for {least} to {trace.limit}")
     if length is not None:
         check_length("length", length)
-    for rescorer, rule in ways:
-        if needs(rescorer).prediction or rule.needs_prediction:
-            check_predicted(length)
-        if needs(rescorer).coverage:
-            check_attends(trace.coverage is not None)
     rules_of: dict[Rescorer, dict[int, StoppingRule]] = {}
     for index, (rescorer, rule) in enumerate(ways):
         rules_of.setdefault(rescorer, {})[index] = rule
+    for rescorer, rules in rules_of.items():
+        if needs(rescorer).prediction or any(rule.needs_prediction for rule in rules.values()):
+            check_predicted(length)
+        if needs(rescorer).coverage:
+            check_attends(trace.coverage is not None)
+    terms = Terms(trace, n_best, length, limit)
     results: dict[int, Result] = {}
     for rescorer, rules in rules_of.items():
-        case = Case(trace, rescorer, n_best, length, limit)
+        case = Case(terms, rescorer)
         stops = [case.stop_step(rule) for rule in rules.values()]
         certificates = case.certificates(stops)
         for (index, rule), stop, certificate in zip(rules.items(), stops, certificates, strict=True):
             results[index] = case.result(rule, stop, case.rows_until(stop, rule), certificate)
     return [results[index] for index in range(len(ways))]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Terms:
+    """What a recorded search is judged on, whatever the score."""
+
+    trace: Trace
+    n_best: int
+    length: float | None
+    limit: int
+
+    @cached_property
+    def signature(self) -> str:
+        """What decides the contents of the beam."""
+        return self.trace.signature_with(self.limit)
+
+    @cached_property
+    def steps(self) -> Ints:
+        """The steps that are within the limit, from 1."""
+        return np.arange(1, min(self.trace.steps, self.limit) + 1)
+
+    @cached_property
+    def source(self) -> Source:
+        """The sentence, in one row."""
+        return Source.repeated(1, self.trace.source_length, self.limit, len(self.trace.prefix), self.length)
+
+    @cached_property
+    def sources(self) -> Source:
+        """The sentence, in a row for each step."""
+        return self.source.take(np.zeros(len(self.steps), dtype=np.int64))
 
 
 @final
@@ -84,34 +116,32 @@ class Course:
 class Case:
     """One recorded search under one score; it looks at nothing after the step that it is asked about."""
 
-    def __init__(self, trace: Trace, rescorer: Rescorer, n_best: int, length: float | None, limit: int) -> None:
-        self._trace = trace
+    def __init__(self, terms: Terms, rescorer: Rescorer) -> None:
+        self._terms = terms
+        self._trace = terms.trace
+        self._n_best = terms.n_best
         self._rescorer = rescorer
-        self._n_best = n_best
-        self._length = length
-        self._limit = limit
-        self._beam = trace.signature_with(limit)
         self._reads_rewards = needs(rescorer).rewards
-        self._source = Source.repeated(1, trace.source_length, limit, len(trace.prefix), length)
+        self._chosen: dict[int, tuple[Hypothesis, ...]] = {}  # by how many had finished: rules often agree
 
     def stop_step(self, rule: StoppingRule) -> int:
         """The step after which a rule stops."""
         evidence = self._evidence_for_width if rule.reads_width_best else self._evidence
-        stops = np.flatnonzero(rule.decide(evidence))
+        stops = rule.decide(evidence).nonzero()[0]
         if not len(stops):
             raise ValueError("this trace ends before the rule would stop; record an exhaustive search")
         return int(stops[0]) + 1
 
     def rows_until(self, stop: int, rule: StoppingRule) -> int:
         """How many prefixes a live search that stops at a step would have run the model on."""
-        alive = self._trace.live_counts[: stop - 1]  # after steps 1 … stop - 1
+        trace = self._trace
+        rows = len(trace.prefix) + trace.rows_before.item(stop - 1)
         if isinstance(rule, Optimal):
-            asked = np.flatnonzero(self._trace.finished_counts[: stop - 1] >= self._n_best)
-            if len(asked):
-                alive = alive.copy()
-                now = self._evidence.take(asked)
-                alive[asked] = hopeful(now, self._trace.sums[asked], self._trace.is_live[asked])
-        return len(self._trace.prefix) + 1 + int(alive.sum())
+            asked = slice(int(trace.finished_counts.searchsorted(self._n_best)), stop - 1)
+            if asked.start < asked.stop:
+                going_on = hopeful(self._evidence.take(asked), trace.sums[asked], trace.is_live[asked])
+                rows -= int((trace.live_counts[asked] - going_on).sum())
+        return rows
 
     def course(self) -> Course:
         """What was known after each step."""
@@ -123,14 +153,18 @@ class Case:
 
     def certificates(self, stops: Sequence[int]) -> list[tuple[Optimality, float]]:
         """What is proved when the search stops at each of some steps."""
-        pruned = np.broadcast_to(self._trace.pruned, (len(stops), self._trace.steps))
-        return certify(self._evidence.take(np.array(stops) - 1), pruned)
+        distinct = sorted({*stops})
+        pruned = np.broadcast_to(self._trace.pruned, (len(distinct), self._trace.steps))
+        found = dict(zip(distinct, certify(self._evidence.take(np.array(distinct) - 1), pruned), strict=True))
+        return [found[stop] for stop in stops]
 
     def result(self, rule: StoppingRule, stop: int, rows: int, certificate: tuple[Optimality, float]) -> Result:
         """The n best of what had finished when the search stopped."""
-        signature = result_signature(self._beam, self._rescorer, rule, self._n_best, self._length)
-        finished = int(self._trace.finished_counts[stop - 1]) if stop else 0
-        hypotheses = self._chosen(finished) or self._truncated(stop)
+        signature = result_signature(self._terms.signature, self._rescorer, rule, self._n_best, self._terms.length)
+        finished = self._trace.finished_counts.item(stop - 1) if stop else 0
+        if finished not in self._chosen:
+            self._chosen[finished] = self._best_of(finished)
+        hypotheses = self._chosen[finished] or self._truncated(stop)
         return Result(hypotheses, finished, *certificate, stop, rows, signature)
 
     @cached_property
@@ -139,20 +173,20 @@ class Case:
         trace = self._trace
         lengths = trace.finished[0] + 1
         paths = Paths(trace.finished_sums, lengths, self._rewards(lengths), trace.finished_coverage)
-        return self._rescorer.score(self._source, paths) if len(lengths) else np.empty(0)
+        return self._rescorer.score(self._terms.source, paths) if len(lengths) else np.empty(0)
 
     @cached_property
     def _evidence(self) -> Evidence:
         """What was known after each step, [steps]."""
-        trace = self._trace
-        count = min(trace.steps, self._limit)
-        steps, finished = np.arange(1, count + 1), trace.finished_counts[:count]
+        trace, steps = self._trace, self._terms.steps
+        count = len(steps)
+        finished = trace.finished_counts[:count]
         nth_best = running_kth_best(self._scores, self._n_best)[finished]
         return Evidence(
             self._rescorer,
             trace.width,
             self._n_best,
-            self._source.take(np.zeros(count, dtype=np.int64)),
+            self._terms.sources,
             self._rewards(steps),
             steps,
             finished,
@@ -167,7 +201,7 @@ class Case:
         kth_best = running_kth_best(self._scores, self._trace.width)
         return replace(self._evidence, width_scores=kth_best[self._evidence.finished])
 
-    def _chosen(self, finished: int) -> tuple[Hypothesis, ...]:
+    def _best_of(self, finished: int) -> tuple[Hypothesis, ...]:
         scores = self._scores[:finished]
         if self._n_best == 1:
             best = [int(scores.argmax())] if finished else []
@@ -187,7 +221,7 @@ class Case:
         ranks = np.flatnonzero(self._trace.is_live[step])[: self._n_best]
         lengths = np.full(len(ranks), step + 1)
         paths = Paths(self._trace.sums[step, ranks], lengths, self._rewards(lengths), np.zeros(len(ranks)))
-        scores = self._rescorer.score(self._source, paths)
+        scores = self._rescorer.score(self._terms.source, paths)
         return tuple(
             self._trace.hypothesis(step, int(rank), float(score))
             for rank, score in zip(ranks, scores, strict=True)
@@ -204,12 +238,11 @@ def running_kth_best(scores: Floats, k: int) -> Floats:
     """The k-th best of the first 0, 1, 2, … scores, -inf where there are fewer, [scores + 1]."""
     if k == 1:
         return np.concatenate(([-np.inf], np.maximum.accumulate(scores)))
-    best: list[float] = []  # the k best so far, rising
+    best = [-np.inf] * k  # a heap of the k best so far, the lowest first
     running = [-np.inf]
     for score in scores.tolist():
-        insort(best, score)
-        del best[:-k]
-        running.append(best[0] if len(best) == k else -np.inf)
+        heappushpop(best, score)
+        running.append(best[0])
     return np.array(running)
 
 

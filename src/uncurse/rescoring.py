@@ -52,7 +52,7 @@ class Source:
         """`L = ratio · |x|`, counted as `predicted` is."""
         return without_prefix(proportional_length(ratio, self.length), self.prefix)
 
-    def take(self, rows: Ints) -> Source:
+    def take(self, rows: Ints | slice) -> Source:
         """The sources of some rows."""
         prediction = None if self.prediction is None else self.prediction[rows]
         return Source(self.length[rows], self.limit[rows], self.prefix[rows], prediction)
@@ -77,7 +77,7 @@ class Rewards:
         seen = self.seen.reshape(rows.shape)
         return np.where(length > seen, np.inf, self.sums[rows, np.minimum(length, seen)])
 
-    def take(self, rows: Ints) -> Rewards:
+    def take(self, rows: Ints | slice) -> Rewards:
         """The rewards of some rows."""
         return Rewards(self.sums[rows], self.seen[rows])
 

@@ -13,7 +13,7 @@ from uncurse.batch import Batch
 from uncurse.beam import Beam, Extension
 from uncurse.certificate import certify
 from uncurse.decoding import Decoding, Sentence, Slots, check_attends, check_count, check_predicted
-from uncurse.judging import Case, hopeful
+from uncurse.judging import Case, Terms, hopeful
 from uncurse.model import S, StepModel
 from uncurse.rescoring import Paths, needs
 from uncurse.result import Optimality, Result
@@ -144,7 +144,7 @@ class Search(Generic[S]):
 
     def _case(self, trace: Trace, sentence: Sentence) -> Case:
         decoding = self._decoding
-        return Case(trace, decoding.score, decoding.n_best, sentence.predicted, sentence.limit)
+        return Case(Terms(trace, decoding.n_best, sentence.predicted, sentence.limit), decoding.score)
 
     def _result(self, trace: Trace, batch: Batch, position: int, certificate: tuple[Optimality, float]) -> Result:
         case = self._case(trace, batch.sentences[position])

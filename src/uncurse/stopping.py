@@ -57,14 +57,18 @@ class Evidence:
     @cached_property
     def asked(self) -> Ints:
         """The rows that a rule may stop: not over yet, and n have finished."""
-        return np.flatnonzero(~self.ended & (self.finished >= self.n_best))
+        return (~self.ended & (self.finished >= self.n_best)).nonzero()[0]
 
     @cached_property
     def of_asked(self) -> Evidence:
-        """The evidence of those rows."""
-        return self if len(self.asked) == len(self.step) else self.take(self.asked)
+        """The evidence of those rows, if there are any."""
+        if len(self.asked) == len(self.step):
+            return self
+        first, last = int(self.asked[0]), int(self.asked[-1])
+        together = last - first < len(self.asked)  # so they lie in a trace, and need not be copied
+        return self.take(slice(first, last + 1) if together else self.asked)
 
-    def take(self, rows: Ints) -> Evidence:
+    def take(self, rows: Ints | slice) -> Evidence:
         """The evidence of some rows."""
         return Evidence(
             self.rescorer,

@@ -100,6 +100,11 @@ class Trace:
         return counts
 
     @cached_property
+    def rows_before(self) -> Ints:
+        """How many prefixes the model was run on by each step, forced ones left out, [steps]."""
+        return 1 + np.cumsum(self.live_counts) - self.live_counts
+
+    @cached_property
     def best_live(self) -> Floats:
         """S of the best prefix that lives on after each step, -inf if there is none, [steps]."""
         best: Floats = np.where(self.is_live, self.sums, -np.inf).max(axis=1, initial=-np.inf)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from uncurse import RULES, SCORES, Decoding, Sentence, Slots, beam_search, judge, judge_all, record
 from uncurse.explaining import standard_scores
-from uncurse.judging import Case, running_kth_best
+from uncurse.judging import Case, Terms, running_kth_best
 from uncurse.rescoring import GNMT, BPNorm, LogProb
 from uncurse.stopping import BeamFull, Exhaustive, Optimal, PredictedHorizon
 from uncurse.testing import RandomModel
@@ -94,7 +94,7 @@ def test_a_course_tells_what_a_live_search_knows_at_each_step(slots: Slots) -> N
     model = RandomModel(seed=8, vocabulary=9, ending=0.5, attends=True)
     (trace,) = record(model, [Sentence((1, 2), limit=14)], 5, slots)
     for score in standard_scores(0.6, attends=True):
-        case = Case(trace, score, 1, 5.0, trace.limit)
+        case = Case(Terms(trace, 1, 5.0, trace.limit), score)
         course = case.course()
         optimal = judge(trace, score, Optimal(), length=5.0)
         proved = np.flatnonzero(course.best >= course.bound)
