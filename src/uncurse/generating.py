@@ -6,7 +6,6 @@ logits processors and limits as ever, and returns what it always returns; only t
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, final
@@ -15,25 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
-from transformers import (
-    EncoderNoRepeatNGramLogitsProcessor,
-    EncoderRepetitionPenaltyLogitsProcessor,
-    EosTokenCriteria,
-    GenerationConfig,
-    GenerationMixin,
-    LogitsProcessorList,
-    MaxLengthCriteria,
-    PrefixConstrainedLogitsProcessor,
-    PreTrainedModel,
-    SequenceBiasLogitsProcessor,
-    StoppingCriteriaList,
-    SynthIDTextWatermarkLogitsProcessor,
-    UnbatchedClassifierFreeGuidanceLogitsProcessor,
-)
+from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel, StoppingCriteriaList
 from transformers.utils.generic import ModelOutput
 
 from uncurse.arrays import Floats, Ints
 from uncurse.decoding import MOST, Decoding, Sentence, check_count
+from uncurse.generate_call import check_able, limit_is_asked_for, limit_is_made_up
 from uncurse.length import DEFAULT_LIMIT, FixedRatio, LengthPredictor, QuantileLimit, limits_of
 from uncurse.model import Continuations, ModelError
 from uncurse.models.huggingface import (
@@ -54,42 +40,6 @@ from uncurse.search import beam_search
 from uncurse.translator import DEFAULT_LEVEL
 
 TAGGED: Final = ("m2m_100", "mbart")  # families whose texts carry the tag of their language
-
-# What `generate` can be asked for and this search does not do: the one value that asks for nothing, and a way out.
-UNABLE: Final[dict[str, tuple[object, str]]] = {
-    "num_beams": (1, "keep num_beams=1 and give beam_size"),
-    "num_return_sequences": (1, "give it to generate itself, not in a generation_config"),
-    "do_sample": (False, "this search does not sample"),
-    "early_stopping": (False, "keep early_stopping=False and give stop"),
-    "length_penalty": (1.0, "keep length_penalty=1.0 and give score, for example 'length-norm:alpha=0.6'"),
-    "use_cache": (True, "this search needs a cache"),
-    "cache_implementation": (None, "this search has a cache of its own"),
-    "output_scores": (False, "return_dict_in_generate=True gives sequences_scores without it"),
-    "output_logits": (False, "logits are not kept"),
-    "output_attentions": (False, "attention is not kept"),
-    "output_hidden_states": (False, "hidden states are not kept"),
-    "token_healing": (False, "prompts are taken as they are"),
-    "prompt_lookup_num_tokens": (None, "there is no assistant"),
-    "assistant_early_exit": (None, "there is no assistant"),
-    "penalty_alpha": (None, "this is beam search"),
-    "dola_layers": (None, "this is beam search"),
-    "num_beam_groups": (1, "there is one beam"),
-    "diversity_penalty": (0.0, "there is one beam"),
-    "constraints": (None, "nothing is forced but a prefix: give decoder_input_ids"),
-    "force_words_ids": (None, "nothing is forced but a prefix: give decoder_input_ids"),
-}
-
-# Logits processors that take a row for the same sentence at every step, and the options that make them.
-ROW_BOUND: Final = {
-    PrefixConstrainedLogitsProcessor: "prefix_allowed_tokens_fn",
-    EncoderRepetitionPenaltyLogitsProcessor: "encoder_repetition_penalty",
-    EncoderNoRepeatNGramLogitsProcessor: "encoder_no_repeat_ngram_size",
-    UnbatchedClassifierFreeGuidanceLogitsProcessor: "guidance_scale",
-    SynthIDTextWatermarkLogitsProcessor: "watermarking_config",
-}
-
-# What `generate` hands over for the model's forward, and is used here or not needed.
-HANDED_OVER: Final = {"encoder_outputs", "attention_mask", "past_key_values", "use_cache", "logits_to_keep"}
 
 
 @final
@@ -178,7 +128,7 @@ def decode(
     check_count("beam_size", beam_size)
     check_count("num_return_sequences", num_return_sequences)
     decoding = Decoding.of(beam_size, score, stop, num_return_sequences, slots)
-    _check_able(network, generation_config, logits_processor, stopping_criteria, decoding, model_kwargs)
+    check_able(network, generation_config, logits_processor, stopping_criteria, decoding, model_kwargs)
     predictor = _predictor(length, decoding)
     prompts = _prompts(network, input_ids.to(network.device), generation_config)
     sources = _sources(network, inputs_tensor, prompts, generation_config, model_kwargs)
@@ -206,83 +156,6 @@ def decode(
         names = ", ".join(type(each).__name__ for each in processors) or "none"
         raise ValueError(f"{error}; logits processors at work: {names}") from error
     return _output(results, torch.cat(prompts, dim=1), decoding.n_best, generation_config)
-
-
-def _check_able(
-    network: PreTrainedModel,
-    config: GenerationConfig,
-    processors: LogitsProcessorList,
-    criteria: StoppingCriteriaList,
-    decoding: Decoding,
-    model_kwargs: dict[str, Any],
-) -> None:
-    """Raise one `ValueError` that names everything which could not act."""
-    if not network.config.is_encoder_decoder:
-        raise ValueError(f"{type(network).__name__} is not an encoder-decoder, and this search is for those")
-    unable = [
-        f"{name} = {value!r}: {instead}"
-        for name, (nothing, instead) in UNABLE.items()
-        if (value := getattr(config, name, None)) not in (None, nothing)
-    ]
-    if decoding.n_best > decoding.width:
-        unable.append(f"num_return_sequences = {decoding.n_best}: beam_size is {decoding.width}, and this is more")
-    if needs(decoding.score).coverage and not attends(network):
-        unable.append(
-            "a score with coverage: load the model with attn_implementation='eager', which shows attention"
-        )
-    unable += [
-        f"{option}: it does not fit rows that come and go"
-        for each in processors
-        for kind, option in ROW_BOUND.items()
-        if isinstance(each, kind)
-    ]
-    if any(isinstance(each, SequenceBiasLogitsProcessor) and _rewards(each) for each in processors):
-        unable.append("sequence_bias above 0: nothing could be proved")
-    unable += [
-        f"{type(each).__name__} in stopping_criteria: give stop"
-        for each in criteria
-        if not isinstance(each, MaxLengthCriteria | EosTokenCriteria)
-    ]
-    cache = model_kwargs.get("past_key_values")
-    if cache is not None and cache.get_seq_length() > 0:
-        unable.append("past_key_values: this search has a cache of its own")
-    unable += [f"{name}: it would not reach the model" for name in sorted(model_kwargs.keys() - HANDED_OVER)]
-    unable += [f"{name}: this search has no use for it" for name in _kept_back()]
-    if unable:
-        raise ValueError("uncurse.beam_search cannot do what is asked for: " + "; ".join(unable))
-
-
-def _call() -> dict[str, Any]:
-    """What `generate` knows of its call and does not hand on; only its frame tells."""
-    frame = inspect.currentframe()
-    while frame is not None and frame.f_code is not inspect.unwrap(GenerationMixin.generate).__code__:
-        frame = frame.f_back
-    return {} if frame is None else frame.f_locals
-
-
-def _kept_back() -> list[str]:
-    """What does not reach this search: whoever reads from a streamer that nobody feeds waits for ever."""
-    call = _call()
-    return [name for name in ("streamer", "assistant_model") if call.get(name) is not None]
-
-
-def _limit_is_made_up(config: GenerationConfig) -> bool:
-    """Whether neither the call nor the model has a limit: then `generate` takes 20 tokens for one."""
-    call = _call()
-    criteria = call.get("stopping_criteria")
-    asked = config.max_new_tokens is not None or (criteria is not None and criteria.max_length is not None)
-    return bool(call.get("has_default_max_length")) and not asked
-
-
-def _limit_is_asked_for(network: PreTrainedModel, config: GenerationConfig, most: int) -> bool:
-    """Whether a limit comes with the call and not with the model."""
-    if config.max_new_tokens is not None or _call().get("kwargs", {}).get("max_length") is not None:
-        return True
-    return most not in (MOST, network.generation_config.max_length)
-
-
-def _rewards(processor: SequenceBiasLogitsProcessor) -> bool:
-    return any(bias > 0 for bias in processor.sequence_bias.values())
 
 
 def _predictor(length: float | LengthPredictor | None, decoding: Decoding) -> LengthPredictor | None:
@@ -356,13 +229,13 @@ def _limits(
 ) -> list[int]:
     """`R` of each sentence."""
     used = sum(part.shape[1] for part in prompts)
-    most = MOST if _limit_is_made_up(config) else criteria.max_length or config.max_length
+    most = MOST if limit_is_made_up(config) else criteria.max_length or config.max_length
     highest = most - used
     if (positions := positions_of(network, "decoder")) is not None:
         highest = min(highest, positions - used + 1)  # the last token is not fed
     if highest < 1:
         raise ValueError(f"max_length = {most} leaves no room: prompts have {used} tokens")
-    if _limit_is_asked_for(network, config, most):
+    if limit_is_asked_for(network, config, most):
         return [highest] * len(sources.pieces)
     known = predictor is not None and DEFAULT_LEVEL in predictor.levels
     limit = QuantileLimit(DEFAULT_LEVEL) if known else DEFAULT_LIMIT

@@ -49,6 +49,7 @@ ORDER = [
     "parts",
     "engines",
     "models",
+    "generate_call",
     "generating",
     "loading",
     "corpus",
