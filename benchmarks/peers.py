@@ -1,7 +1,8 @@
 """Ours beside Hugging Face and CTranslate2 on the same weights: `python benchmarks/peers.py SOURCE [options]`.
 
 SOURCE is Chinese text; sentences of 15 to 40 pieces are taken from its beginning. Every system translates the same
-sentences with the same weights, width and cap, in turn, several times; a ratio is that of the medians.
+sentences with the same weights, width and cap, in turn, several times; a ratio is that of the medians. With
+translations of SOURCE as --reference, outputs are judged by BLEU, too.
 
 like for like: length-norm, stop when as many as the beam is wide have finished, ended hypotheses make room; so do
 CTranslate2 and Hugging Face's early_stopping=True. default: BP-Norm, optimal, with a certificate. no Chinese: like
@@ -17,8 +18,9 @@ import re
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,7 @@ from transformers import MarianMTModel
 
 from uncurse.catalogue import get
 from uncurse.decoding import Decoding
+from uncurse.evaluation.quality import quality
 from uncurse.length import parse_limit
 from uncurse.loading import load
 from uncurse.models.ctranslate2 import marian_weights, read_model, read_vocabulary
@@ -54,6 +57,7 @@ class Material:
     folder: Path
     lines: list[str]
     sources: list[list[int]]
+    references: list[list[str]]  # [files, lines]
     vocabulary: Vocabulary
 
     @property
@@ -66,15 +70,23 @@ class Material:
         return folder
 
 
-def material(source: Path, count: int) -> Material:
+def material(source: Path, count: int, references: Sequence[Path] = ()) -> Material:
     """Sentences of 15 to 40 pieces."""
     folder = get("opus-mt-zh-en")
     vocabulary = read_vocabulary(folder / "model")
     pieces = SentencePieces((folder / "sentencepiece.model").read_bytes(), vocabulary)
-    lines = source.read_text(encoding="utf-8").splitlines()
-    found = [(line, ids) for line, ids in zip(lines, pieces.encode(lines), strict=True) if 15 <= len(ids) <= 40]
-    chosen = found[:count]
-    return Material(folder, [line for line, _ in chosen], [ids for _, ids in chosen], vocabulary)
+    lines, *others = (path.read_text(encoding="utf-8").split("\n") for path in (source, *references))
+    if any(len(each) != len(lines) for each in others):
+        sys.exit("the references have more or fewer lines than the source")
+    ids = pieces.encode(lines)
+    chosen = [index for index, each in enumerate(ids) if 15 <= len(each) <= 40][:count]
+    return Material(
+        folder,
+        [lines[index] for index in chosen],
+        [ids[index] for index in chosen],
+        [[reference[index] for index in chosen] for reference in others],
+        vocabulary,
+    )
 
 
 def ours(
@@ -139,19 +151,19 @@ def hugging_face(shared: Material, early_stopping: bool | str) -> Callable[[int]
     return run
 
 
-def systems(shared: Material, threads: int) -> dict[str, Callable[[int], Outputs]]:
-    """Everything that is compared."""
+def systems(shared: Material, threads: int) -> dict[str, Callable[[], Callable[[int], Outputs]]]:
+    """Everything that is compared, to be loaded when it is called."""
     return {
-        "HF float32, early_stopping=True": hugging_face(shared, True),
-        "HF float32, early_stopping='never'": hugging_face(shared, "never"),
-        "CTranslate2 float32": ctranslate2_system(shared, "float32", threads),
-        "CTranslate2 int8": ctranslate2_system(shared, "int8", threads),
-        "ours float32, like for like": ours(shared, "float32", True),
-        "ours int8, like for like": ours(shared, "int8", True),
-        "ours float32, no Chinese": ours(shared, "float32", True, "cjk"),
-        "ours int8, no Chinese": ours(shared, "int8", True, "cjk"),
-        "ours float32, default": ours(shared, "float32", False),
-        "ours int8, default": ours(shared, "int8", False),
+        "HF float32, early_stopping=True": partial(hugging_face, shared, True),
+        "HF float32, early_stopping='never'": partial(hugging_face, shared, "never"),
+        "CTranslate2 float32": partial(ctranslate2_system, shared, "float32", threads),
+        "CTranslate2 int8": partial(ctranslate2_system, shared, "int8", threads),
+        "ours float32, like for like": partial(ours, shared, "float32", True),
+        "ours int8, like for like": partial(ours, shared, "int8", True),
+        "ours float32, no Chinese": partial(ours, shared, "float32", True, "cjk"),
+        "ours int8, no Chinese": partial(ours, shared, "int8", True, "cjk"),
+        "ours float32, default": partial(ours, shared, "float32", False),
+        "ours int8, default": partial(ours, shared, "int8", False),
     }
 
 
@@ -162,8 +174,8 @@ BARS = (  # ours, the peer, width, at least
     ("ours float32, like for like", "CTranslate2 float32", 20, "0.9"),
     ("ours int8, like for like", "CTranslate2 int8", 5, "0.8"),
     ("ours int8, like for like", "CTranslate2 int8", 20, "1"),
-    ("ours float32, no Chinese", "HF float32, early_stopping=True", 5, "2.5"),
-    ("ours float32, no Chinese", "HF float32, early_stopping=True", 20, "3"),
+    ("ours float32, no Chinese", "HF float32, early_stopping=True", 5, ""),
+    ("ours float32, no Chinese", "HF float32, early_stopping=True", 20, ""),
     ("ours int8, no Chinese", "CTranslate2 int8", 5, ""),
     ("ours int8, no Chinese", "CTranslate2 int8", 20, ""),
     ("ours float32, default", "HF float32, early_stopping='never'", 5, "3"),
@@ -177,7 +189,10 @@ def timed(
     shared: Material, widths: list[int], repeats: int, threads: int, only: list[str], console: Console
 ) -> None:
     """Print the times and their ratios."""
-    running = {name: run for name, run in systems(shared, threads).items() if not only or name in only}
+    known = systems(shared, threads)
+    if unknown := {*only} - {*known}:
+        sys.exit(f"there is no system {unknown.pop()!r}; there are {', '.join(known)}")
+    running = {name: loaded() for name, loaded in known.items() if not only or name in only}
     spent: dict[tuple[str, int], list[float]] = {(name, width): [] for name in running for width in widths}
     outputs: dict[tuple[str, int], Outputs] = {}
     for repeat in range(repeats + 1):  # the first warms up
@@ -208,6 +223,20 @@ def timed(
             same = f"{sum(one == two for one, two in pairs)} of {len(shared.lines)}"
             table.add_row(mine, peer, str(width), f"{ratio:.2f}", bar, same)
     console.print(table)
+    if shared.references:
+        judged(shared, outputs, console)
+
+
+def judged(shared: Material, outputs: dict[tuple[str, int], Outputs], console: Console) -> None:
+    """Print what the outputs are worth."""
+    table = Table(title="Quality")
+    for column in ("system", "b", "BLEU", "length ratio"):
+        table.add_column(column, justify="left" if column == "system" else "right")
+    for (name, width), found in outputs.items():
+        worth = quality([shared.vocabulary.text(each) for each in found], shared.references, lowercase=True)
+        table.add_row(name, str(width), f"{worth.bleu:.2f}", f"{worth.ratio:.3f}")
+    console.print(table)
+    console.print(worth.signature, highlight=False)
 
 
 def profiled(shared: Material, widths: list[int], console: Console) -> None:
@@ -294,13 +323,15 @@ def main() -> None:
     parser.add_argument("--widths", default="5,20")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--reference", action="append", default=[], type=Path, metavar="FILE")
     parser.add_argument("--only", action="append", default=[], metavar="SYSTEM", help="leave the others out")
     options = parser.parse_args()
-    if not options.source.exists():
-        sys.exit(f"{options.source} is not there: name a file of Chinese sentences")
+    for path in (options.source, *options.reference):
+        if not path.exists():
+            sys.exit(f"{path} is not there: name a file of Chinese sentences, and translations of them")
     torch.set_num_threads(options.threads)
     console = Console(width=140)
-    shared = material(options.source, options.lines)
+    shared = material(options.source, options.lines, options.reference)
     widths = [int(width) for width in options.widths.split(",")]
     if not options.only:
         memory(options.source, BATCH, 50, console)
