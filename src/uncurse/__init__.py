@@ -37,11 +37,12 @@ def load(
     dtype: str = "float32",
     source_lang: str | None = None,
     target_lang: str | None = None,
+    without_script: str | None = None,
 ) -> Translator:
     """A translator by the name of its model or its folder, or the one in the box; needs the extra `translate`."""
     from uncurse.loading import load as load_translator  # PyTorch is imported only where it is needed
 
-    return load_translator(model, device, dtype, source_lang, target_lang)
+    return load_translator(model, device, dtype, source_lang, target_lang, without_script)
 
 
 @overload

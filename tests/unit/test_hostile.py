@@ -183,6 +183,7 @@ def test_a_scale_that_is_nothing_is_refused(tmp_path: Path) -> None:
     [
         ([*PIECES[:-1], PIECES[4]], "has a piece twice"),
         (PIECES[:-1], "39 pieces and 40 embeddings do not fit"),
+        ([*PIECES, "猫"], "41 pieces and 40 embeddings do not fit"),
         ([*PIECES[:-1], 7], "is not a list of pieces"),
         ({"a": 1}, "is not a list of pieces"),
         (["<unk>", *PIECES[2:], "x"], "the vocabulary has no </s>"),
@@ -192,8 +193,9 @@ def test_a_vocabulary_with_twins_or_holes_is_refused(tmp_path: Path, pieces: obj
     write_ctranslate2(tmp_path, tiny_weights())
     (tmp_path / "source.spm").write_bytes(subword_model())
     (tmp_path / "shared_vocabulary.json").write_text(json.dumps(pieces), encoding="utf-8")
-    with pytest.raises(ValueError, match=complaint):
-        open_model(tmp_path)
+    for script in (None, "cjk"):
+        with pytest.raises(ValueError, match=complaint):
+            open_model(tmp_path, without_script=script)
 
 
 def test_a_flipped_byte_in_a_fetched_model_is_noticed(tmp_path: Path) -> None:

@@ -11,7 +11,10 @@ import pytest
 import torch
 from tiny import END, PIECES, VOCABULARY, subword_model, tiny_weights, write_ctranslate2
 
+import uncurse
 from uncurse import Decoding, Sentence, beam_search
+from uncurse.cli import main
+from uncurse.corpus import Opening
 from uncurse.loading import load, open_model
 from uncurse.models import output_layer, products
 from uncurse.models.ctranslate2 import marian_weights, read_model
@@ -113,9 +116,9 @@ def test_the_best_outputs_are_those_of_a_log_softmax(
     assert len({*tokens[0].tolist()}) == k
 
 
-def test_pieces_of_a_script_can_be_left_out(tmp_path: Path) -> None:
+def test_pieces_of_a_script_can_be_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_ctranslate2(tmp_path, tiny_weights(ending=1.0))
-    pieces = [*PIECES[:-4], "猫", "▁狗", "я", "▁о"]
+    pieces = [*PIECES[:-4], "猫", "▁狗7", "я", "▁о"]
     (tmp_path / "shared_vocabulary.json").write_text(json.dumps(pieces), encoding="utf-8")
     (tmp_path / "source.spm").write_bytes(subword_model())
     every, fewer = (open_model(tmp_path, without_script=script).model for script in (None, "CJK"))
@@ -125,14 +128,25 @@ def test_pieces_of_a_script_can_be_left_out(tmp_path: Path) -> None:
     said = dict(zip(given.tokens[0].tolist(), given.log_probs[0].tolist(), strict=True))
     assert {token for token, value in said.items() if value == -np.inf} == {len(pieces) - 4, len(pieces) - 3}
     assert np.exp(list(said.values())).sum() == pytest.approx(1.0, abs=1e-5)
+    assert Opening(str(tmp_path), without_script=" CJK")().model.signature == fewer.signature
+    assert uncurse.load(tmp_path, without_script="cjk").model.signature == fewer.signature
+    for command in (["translate", "--model"], ["serve", "--port", "0", "--model"]):
+        with pytest.raises(SystemExit, match="2"):
+            main([*command, str(tmp_path), "--without-script", "cyrilic"])
+        assert "script 'cyrilic'; did you mean 'cyrillic'?" in capsys.readouterr().err
     for folder, script, message in (
         (tmp_path, "hangul", "no piece has letters of the script 'hangul'"),
+        (tmp_path, "digit", "no piece has letters of the script 'digit'"),
         ("zh-en-small", "cjk", "an LSTM cannot leave out a script"),
     ):
         with pytest.raises(ValueError, match=message):
             open_model(folder, without_script=script)
 
 
+needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="PyTorch comes without oneDNN")  # type: ignore[no-untyped-call]
+
+
+@needs_onednn
 @pytest.mark.parametrize("paired", [False, True])
 def test_whole_numbers_come_near_and_do_not_depend_on_the_batch(
     paired: bool, monkeypatch: pytest.MonkeyPatch
@@ -140,14 +154,19 @@ def test_whole_numbers_come_near_and_do_not_depend_on_the_batch(
     monkeypatch.setattr(products, "adds_in_pairs", lambda _: paired)
     random = torch.Generator().manual_seed(5)
     weight, bias = torch.randn(64, 32, generator=random), torch.randn(64, generator=random)
-    rows = torch.randn(10, 32, generator=random) + torch.linspace(-5.0, 5.0, 10)[:, None]  # none is symmetric
+    rows = torch.randn(2100, 32, generator=random)  # enough for several threads
+    rows += torch.linspace(-5.0, 5.0, 2100)[:, None]  # hardly one is symmetric
     rows[7] = 0.25
     exact, whole = (product_of(Matrix(weight), bias, numbers) for numbers in (Numbers.FLOAT32, Numbers.INT8))
     assert (exact(rows) - whole(rows)).abs().max() < 0.02 * (exact(rows) - bias).abs().max()
-    assert torch.equal(whole(rows)[3:4], whole(rows[3:4]))
-    assert torch.equal(whole(rows.view(2, 5, 32)), whole(rows).view(2, 5, 64))
+    together = whole(rows)
+    for row in (0, 3, 7, 1049, 1050, 2099):
+        assert torch.equal(together[row : row + 1], whole(rows[row : row + 1]))
+    assert torch.equal(whole(rows.view(3, 700, 32)), together.view(3, 700, 64))
+    assert torch.equal(whole(rows.t().contiguous().t()), together)
 
 
+@needs_onednn
 @pytest.mark.parametrize("kind", [WideProduct, PairedProduct])
 def test_products_of_the_largest_whole_numbers_are_exact(kind: type[WideProduct | PairedProduct]) -> None:
     weight = torch.tensor([127, -127], dtype=torch.int8)[:, None].repeat(8, 64)
@@ -302,7 +321,7 @@ def test_folders_are_known_by_what_they_hold(tmp_path: Path) -> None:
     ]
     assert found[0] == found[1]
     assert found[0][1] == ""
-    assert load(argos, dtype="int8").model.signature.endswith(("-int8", "-int8x7"))
+    assert load(argos, dtype="int8").model.signature.endswith(("-int8x8", "-int8x7"))
     with pytest.raises(ValueError, match="dtype 'int4' is not known"):
         open_model(argos, dtype="int4")
     with pytest.raises(ValueError, match="needs no --source-lang"):

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from uncurse.cli.options import BatchTokens, Device, Dtype, Language, Threads
+from uncurse.cli.options import BatchTokens, Device, Dtype, Language, Threads, WithoutScript
 
 
 def serve(
@@ -29,6 +29,7 @@ def serve(
     dtype: Dtype = "float32",
     source_lang: Language = None,
     target_lang: Language = None,
+    without_script: WithoutScript = None,
     threads: Threads = 0,
 ) -> None:
     """Answer requests to translate, batched together, and show searches on a page; Ctrl-C stops it."""
@@ -47,7 +48,7 @@ def serve(
 
         if threads:
             torch.set_num_threads(threads)
-        translator = load(model, device, dtype, source_lang, target_lang)
+        translator = load(model, device, dtype, source_lang, target_lang, without_script)
         service = Service(translator, name_of(model), limits, token, chosen)
         typer.echo(f"{service.name} is served at {address_of(listening)}")
         if token is None and not is_loopback(listening):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from uncurse.cli.counter import Counter
-from uncurse.cli.options import BatchTokens, Device, Dtype, Engine, Language, Threads, Workers
+from uncurse.cli.options import BatchTokens, Device, Dtype, Engine, Language, Threads, WithoutScript, Workers
 
 if TYPE_CHECKING:
     from uncurse.corpus import Opening
@@ -48,10 +48,7 @@ def translate(
     dtype: Dtype = "float32",
     source_lang: Language = None,
     target_lang: Language = None,
-    without_script: Annotated[
-        str | None,
-        typer.Option(help="Never say pieces with letters of a script (cjk, cyrillic, …); faster."),
-    ] = None,
+    without_script: WithoutScript = None,
     threads: Threads = 0,
     long_lines: Annotated[
         str, typer.Option(help="error or truncate: what to do with a line that is too long.")

@@ -160,13 +160,15 @@ class Int8Product:
 
 
 def adds_in_pairs(device: torch.device) -> bool:
-    """Whether products of bytes are added up in pairs of 16 bits."""
+    """Whether products of bytes are added up in pairs of 16 bits: on CPUs without AVX-512 VNNI."""
     return device.type == "cpu" and torch.cpu._is_avx2_supported() and not torch.cpu._is_vnni_supported()
 
 
 def written(numbers: Numbers, device: torch.device) -> str:
-    """How a signature says what products are computed in: seven bits by eight have other results than eight."""
-    return "int8x7" if numbers is Numbers.INT8 and adds_in_pairs(device) else numbers.value
+    """How a signature says what products are computed in: seven bits give other results than eight."""
+    if numbers is not Numbers.INT8:
+        return numbers.value
+    return "int8x7" if adds_in_pairs(device) else "int8x8"
 
 
 def product_of(matrix: Matrix, bias: Tensor | None, numbers: Numbers) -> Product:

@@ -93,14 +93,14 @@ def _opened(
     without_script: str | None,
 ) -> OpenModel:
     tag = _tag(folder, vocabulary, target_lang)
+    if (embeddings := len(weights.matrices["decoder/embeddings"].values)) != len(vocabulary):
+        raise ValueError(f"{folder}: {len(vocabulary)} pieces and {embeddings} embeddings do not fit")
     allowed = None if without_script is None else vocabulary.without_script(without_script)
     network = Transformer(weights, numbers, device, allowed)
-    if network.vocabulary != len(vocabulary):
-        raise ValueError(f"{folder}: {len(vocabulary)} pieces and {network.vocabulary} embeddings do not fit")
     pieces = sha256("\n".join(vocabulary.pieces).encode()).digest()
     language = [] if target_lang is None else [sha256(target_lang.encode()).digest()]
     fingerprint = sha256(b"".join((*digests, pieces, *language))).hexdigest()[:16]
-    fewer = "" if without_script is None else f"-without-{without_script.lower()}"
+    fewer = "" if without_script is None else f"-without-{without_script.strip().lower()}"
     model = TransformerStepModel(network, f"transformer-{fingerprint}-{written(numbers, device)}{fewer}", tag)
     sides: list[Pieces] = [read_pieces(path, vocabulary) for path in _subword_models(source)]
     target = sides[1] if len(sides) == 2 else RankedPieces(vocabulary)

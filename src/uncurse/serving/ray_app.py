@@ -32,6 +32,7 @@ class Arguments(BaseModel):
     dtype: str = "float32"
     source_lang: str | None = None
     target_lang: str | None = None
+    without_script: str | None = None
     token_file: Path | None = None
 
 
@@ -47,7 +48,8 @@ def app(arguments: dict[str, Any]) -> Application:
         from uncurse.loading import load
 
         torch.set_num_threads(asked.threads)
-        translator = load(asked.model, asked.device, asked.dtype, asked.source_lang, asked.target_lang)
+        languages = asked.source_lang, asked.target_lang
+        translator = load(asked.model, asked.device, asked.dtype, *languages, asked.without_script)
         return Service(translator, name_of(asked.model), limits, token, examples_for(asked.model)).app()
 
     deployment = serve.deployment(

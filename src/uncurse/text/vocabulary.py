@@ -8,11 +8,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, final
 
+from uncurse.registry import nearest
 from uncurse.text.subwords import processor_of
 
 END_PIECE: Final = "</s>"
 UNKNOWN_PIECE: Final = "<unk>"
 SPACE: Final = "\u2581"  # what SentencePiece writes for a space
+
+
+def _script_of(letter: str) -> str:
+    return unicodedata.name(letter, "unnamed").split()[0].lower()
 
 
 @final
@@ -39,16 +44,12 @@ class Vocabulary:
 
     def without_script(self, script: str) -> list[int]:
         """The pieces without letters of a script, which is called as Unicode calls its letters: cjk, cyrillic."""
-        script = f"{script.upper()} "
-        kept = [
-            index
-            for index, piece in enumerate(self.pieces)
-            if index in (self.end, self.unknown)
-            or not any(unicodedata.name(letter, "").startswith(script) for letter in piece)
-        ]
-        if len(kept) == len(self):
-            raise ValueError(f"no piece has letters of the script {script.strip().lower()!r}")
-        return kept
+        script = script.strip().lower()
+        written = [{_script_of(letter) for letter in piece if letter.isalpha()} for piece in self.pieces]
+        if script not in (known := set().union(*written)):
+            raise ValueError(f"no piece has letters of the script {script!r}{nearest(script, sorted(known))}")
+        special = (self.end, self.unknown)
+        return [index for index, scripts in enumerate(written) if index in special or script not in scripts]
 
     def text(self, ids: Sequence[int]) -> str:
         """The line that pieces spell; a `</s>` at the end is left out."""
