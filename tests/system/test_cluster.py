@@ -25,7 +25,7 @@ COMMAND = "import uncurse.shards; uncurse.shards.COST = 500; from uncurse.cli im
 WAIT = 120  # seconds that nothing here takes
 
 PIECES = """
-import json, os, signal, sys
+import json, os, signal, sys, time
 from pathlib import Path
 from uncurse.engines.cluster import Cluster
 from uncurse.engines.local import Failed
@@ -43,6 +43,9 @@ class Piece:
             raise RuntimeError("three is broken")
         if self.number == 5 and (folder / "piece-5").read_text().count("\\n") == 1:
             os.kill(os.getpid(), signal.SIGKILL)
+        if self.number == 6:  # so that there is work for whoever takes the place of the dead
+            while (folder / "opened").read_text().count("\\n") < 3:
+                time.sleep(0.01)
         if self.number == 99:
             raise ValueError("line 99 is bad")
         return self.number ** 2, opened

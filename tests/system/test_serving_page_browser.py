@@ -148,7 +148,7 @@ def test_another_rule_stops_elsewhere(window: Seen) -> None:
     window.page.select_option("#rule", "exhaustive")
     steps = window.page.locator("#outputs tbody tr td:nth-child(3)").all_inner_texts()
     assert set(steps) == {"16"}
-    assert window.text("#rule-note").startswith("exhaustive: at R")
+    assert window.text("#rule-note").startswith("exhaustive: at length R")
 
 
 def test_the_search_is_replayed_to_the_moment_of_proof(window: Seen) -> None:
