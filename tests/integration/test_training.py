@@ -26,7 +26,7 @@ from uncurse.shards import Shard
 from uncurse.text.lines import read_lines
 from uncurse.training.checkpoint import load_checkpoint
 from uncurse.training.data import Batch, Pairs
-from uncurse.training.loop import DivergedError, Trainer
+from uncurse.training.loop import DivergedError, Trainer, trains_in_bfloat16
 from uncurse.training.precision import Precision
 from uncurse.training.recipe import read_recipe
 
@@ -154,11 +154,14 @@ def test_an_interrupted_run_reaches_the_same_weights(tmp_path: Path, monkeypatch
     ]
 
 
-def test_bfloat16_learns_and_keeps_weights_in_float32(tmp_path: Path) -> None:
+def test_bfloat16_learns_and_keeps_weights_in_float32_or_is_refused(tmp_path: Path) -> None:
     write_task(tmp_path, lines=200, epochs=2)
-    trainer = Trainer(
-        read_recipe(tmp_path / "recipe.toml"), tmp_path, tmp_path / "run", precision=Precision.BFLOAT16
-    )
+    recipe = read_recipe(tmp_path / "recipe.toml")
+    if not trains_in_bfloat16(torch.device("cpu")):
+        with pytest.raises(ValueError, match="LSTMs cannot train in it on this cpu"):
+            Trainer(recipe, tmp_path, tmp_path / "run", precision=Precision.BFLOAT16)
+        return
+    trainer = Trainer(recipe, tmp_path, tmp_path / "run", precision=Precision.BFLOAT16)
     before = trainer.dev_perplexity()
     trainer.run()
     assert trainer.dev_perplexity() < before

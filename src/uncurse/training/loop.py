@@ -16,7 +16,7 @@ from typing import Any, final
 import numpy as np
 import torch
 from lightning.fabric import Fabric
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.utils import clip_grad_norm_
 
@@ -38,6 +38,16 @@ FITTED_PAIRS = 60_000  # more do not make a length predictor better
 
 class DivergedError(ValueError):
     """The loss is not a number any more."""
+
+
+def trains_in_bfloat16(device: torch.device) -> bool:
+    """Whether it can be done there, found out by doing it: CPUs without AVX-512 have no such LSTM."""
+    try:
+        with torch.autocast(device.type, torch.bfloat16):
+            nn.LSTM(8, 8, device=device)(torch.zeros(1, 1, 8, device=device))
+    except RuntimeError:
+        return False
+    return True
 
 
 @final
@@ -65,6 +75,10 @@ class Trainer:
         self._train = Pairs(train, self._source, self._target, self._plan.max_length)
         self._dev = Pairs(dev, self._source, self._target, self._plan.max_length)
         place = processes.device
+        if precision is Precision.BFLOAT16 and not trains_in_bfloat16(place):
+            raise ValueError(
+                f"precision {precision.value!r} is not allowed: LSTMs cannot train in it on this {place}"
+            )
         devices = [place.index] if place.index else 1
         self._fabric = Fabric(accelerator=place.type, devices=devices, precision=precision.fabric)
         torch.manual_seed(self._plan.seed)
