@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ from uncurse.models import output_layer, products
 from uncurse.models.ctranslate2 import marian_weights, read_model
 from uncurse.models.marian import read_marian, save_marian
 from uncurse.models.output_layer import OutputLayer
-from uncurse.models.products import Matrix, Numbers, PairedProduct, WideProduct, product_of
+from uncurse.models.products import Given, Matrix, Numbers, PackedBytes, PlainBytes, WholeProduct, product_of
 from uncurse.models.transformer import Transformer
 from uncurse.models.transformer_steps import TransformerStepModel
 from uncurse.models.transformer_weights import TransformerWeights
@@ -157,7 +158,14 @@ def test_whole_numbers_come_near_and_do_not_depend_on_the_batch(
     rows = torch.randn(2100, 32, generator=random)  # enough for several threads
     rows += torch.linspace(-5.0, 5.0, 2100)[:, None]  # hardly one is symmetric
     rows[7] = 0.25
-    exact, whole = (product_of(Matrix(weight), bias, numbers) for numbers in (Numbers.FLOAT32, Numbers.INT8))
+    floats, bytes_ = (product_of(Matrix(weight), bias, numbers) for numbers in (Numbers.FLOAT32, Numbers.INT8))
+
+    def exact(rows: torch.Tensor) -> torch.Tensor:
+        return floats(Given(rows))
+
+    def whole(rows: torch.Tensor) -> torch.Tensor:
+        return bytes_(Given(rows))
+
     assert (exact(rows) - whole(rows)).abs().max() < 0.02 * (exact(rows) - bias).abs().max()
     together = whole(rows)
     for row in (0, 3, 7, 1049, 1050, 2099):
@@ -167,12 +175,29 @@ def test_whole_numbers_come_near_and_do_not_depend_on_the_batch(
 
 
 @needs_onednn
-@pytest.mark.parametrize("kind", [WideProduct, PairedProduct])
-def test_products_of_the_largest_whole_numbers_are_exact(kind: type[WideProduct | PairedProduct]) -> None:
-    weight = torch.tensor([127, -127], dtype=torch.int8)[:, None].repeat(8, 64)
-    product = kind(weight, torch.ones(16))
-    wholes = torch.tensor([product.lowest, product.highest]).float()[:, None].repeat(1, 64)
-    assert torch.equal(product(wholes.clone()), wholes @ weight.float().T)
+@pytest.mark.parametrize(
+    "kind", [PlainBytes, partial(PackedBytes, highest=127), partial(PackedBytes, highest=255)]
+)
+def test_products_of_the_largest_whole_numbers_are_exact(
+    kind: Callable[[torch.Tensor, torch.Tensor], WholeProduct],
+) -> None:
+    weight = torch.tensor([127, -127, 3], dtype=torch.int8)[:, None].repeat(8, 64)
+    product = kind(weight, torch.ones(24))
+    if product.highest == 255 and isinstance(product, PackedBytes) and products.adds_in_pairs(CPU):
+        pytest.skip("this CPU adds up bytes in pairs of 16 bits, which hold no more than 127")
+    wholes = torch.tensor([0, product.highest, 1], dtype=torch.uint8)[:, None].repeat(1, 64)
+    assert torch.equal(product(wholes), wholes.float() @ weight.float().T)
+
+
+@needs_onednn
+def test_products_of_bytes_are_the_same_however_they_are_packed(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = torch.Generator().manual_seed(6)
+    weight, rows = torch.randn(64, 32, generator=random), torch.randn(9, 32, generator=random)
+    packed = product_of(Matrix(weight), None, Numbers.INT8)(Given(rows))
+    highest = 127 if products.adds_in_pairs(CPU) else 255
+    monkeypatch.setattr(PlainBytes, "highest", highest)
+    monkeypatch.setattr(products, "product_of_bytes", PlainBytes)
+    assert torch.allclose(product_of(Matrix(weight), None, Numbers.INT8)(Given(rows)), packed, rtol=0, atol=1e-5)
 
 
 def test_stored_whole_numbers_are_used_as_they_are() -> None:

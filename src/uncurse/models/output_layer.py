@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from uncurse.models.lanes import Lanes
-from uncurse.models.products import Matrix, Numbers, product_of
+from uncurse.models.products import Given, Matrix, Numbers, product_of
 
-CHUNK: Final = 5120  # outputs whose logits are looked at while they lie in the cache
+CHUNK: Final = 2560  # outputs whose logits are looked at while they lie in the cache
 BLOCK: Final = 16  # outputs of which the best is looked at first
 
 
@@ -38,8 +38,9 @@ class OutputLayer:
 
     def best(self, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Log-probabilities and numbers of the k best outputs, falling, [rows, k]."""
+        given = Given(rows)
         if 4 * k > self._computed:  # most are wanted: sorted once is cheaper than again with every chunk
-            logits = torch.cat([product(rows) for _, product in self._chunks], dim=1)
+            logits = torch.cat([product(given) for _, product in self._chunks], dim=1)
             if self._allowed is not None:
                 every = logits.new_full((len(rows), self.outputs), -torch.inf)
                 logits = every.index_copy(1, self._allowed, logits)
@@ -47,7 +48,7 @@ class OutputLayer:
         best = _Best(rows.new_empty(len(rows), 0), torch.empty(len(rows), 0, dtype=torch.long, device=rows.device))
         total = rows.new_full((len(rows),), -torch.inf)
         for first, product in self._chunks:
-            chunk = _Chunk(product(rows), first)
+            chunk = _Chunk(product(given), first)
             best = best.with_chunk(chunk, k)
             total = torch.logaddexp(total, chunk.log_sum())
         tokens = best.tokens if self._allowed is None else self._allowed[best.tokens]

@@ -46,10 +46,45 @@ class Matrix:
         return type(self)(self.values[which], None if self.scale is None else self.scale[which])
 
 
-class Product(Protocol):
-    """Multiplies rows, [rows, inputs], with weights and adds a bias, [rows, outputs]."""
+@final
+@dataclass(frozen=True, eq=False)
+class Wholes:
+    """Rows in whole numbers, which in each row go evenly from its lowest to its highest value.
 
-    def __call__(self, rows: Tensor) -> Tensor:
+    So the result of a row is the same in any batch. Its values are `low + step · whole`.
+    """
+
+    values: Tensor  # [rows, inputs] uint8
+    step: Tensor  # [rows, 1]
+    low: Tensor  # [rows, 1]
+
+    @classmethod
+    def of(cls, rows: Tensor, highest: int) -> Self:
+        """Rows, [rows, inputs], from 0 to a highest whole number."""
+        low, high = rows.amin(dim=1, keepdim=True), rows.amax(dim=1, keepdim=True)  # aminmax is not vectorised
+        step = (high - low).clamp_(min=1e-30).div_(highest)
+        return cls((rows - low).div_(step).round_().to(torch.uint8), step, low)
+
+
+@final
+class Given:
+    """Rows of floats that are to be multiplied, and made whole numbers once for all products that ask for them."""
+
+    def __init__(self, rows: Tensor) -> None:
+        self.rows = rows  # [..., inputs]
+        self._wholes: dict[int, Wholes] = {}
+
+    def wholes(self, highest: int) -> Wholes:
+        """The rows from 0 to a highest whole number."""
+        if highest not in self._wholes:
+            self._wholes[highest] = Wholes.of(self.rows.flatten(0, -2), highest)
+        return self._wholes[highest]
+
+
+class Product(Protocol):
+    """Multiplies rows, [..., inputs], with weights and adds a bias, [..., outputs]."""
+
+    def __call__(self, given: Given) -> Tensor:
         """The products."""
         ...
 
@@ -62,9 +97,9 @@ class FloatProduct:
     weight: Tensor  # [outputs, inputs]
     bias: Tensor | None
 
-    def __call__(self, rows: Tensor) -> Tensor:
+    def __call__(self, given: Given) -> Tensor:
         """The products, float32 whatever they are computed in."""
-        return linear(rows.to(self.weight.dtype), self.weight, self.bias).float()
+        return linear(given.rows.to(self.weight.dtype), self.weight, self.bias).float()
 
 
 @final
@@ -79,84 +114,86 @@ class PackedProduct:
         self._weight = torch.ops.mkldnn._reorder_linear_weight(weight)
         self._bias = bias
 
-    def __call__(self, rows: Tensor) -> Tensor:
+    def __call__(self, given: Given) -> Tensor:
         """The products, float32 whatever they are computed in."""
-        given = rows.to(self._dtype).contiguous()
-        products: Tensor = torch.ops.mkldnn._linear_pointwise(given, self._weight, self._bias, "none", [], "")
+        rows = given.rows.to(self._dtype).contiguous()
+        products: Tensor = torch.ops.mkldnn._linear_pointwise(rows, self._weight, self._bias, "none", [], "")
         return products.float()
 
 
 class WholeProduct(Protocol):
-    """Multiplies rows of whole numbers, given as floats, with weights that are whole numbers times a step."""
+    """Multiplies bytes from 0 to a highest one with weights that are whole numbers times a step."""
 
-    lowest: int
     highest: int
 
     def __call__(self, wholes: Tensor) -> Tensor:
-        """The products, float32."""
+        """The products, float32, of rows of bytes, [rows, inputs]."""
         ...
 
 
 @final
-class WideProduct:
-    """Eight bits by eight, for devices that add up such products in 32 bits."""
+class PackedBytes:
+    """On x86 CPUs, with weights laid out once as oneDNN likes them.
 
-    lowest: int = -128
-    highest: int = 127
+    With AVX-512 VNNI products of bytes are added up in 32 bits. Without it they are added up in pairs of 16 bits,
+    which hold no more than seven bits by eight.
+    """
 
-    def __init__(self, weight: Tensor, step: Tensor) -> None:
-        self._weight = weight.t()
-        self._step = step
-
-    def __call__(self, wholes: Tensor) -> Tensor:
-        """The products."""
-        return torch._int_mm(wholes.to(torch.int8), self._weight).to(torch.float32).mul_(self._step)
-
-
-@final
-class PairedProduct:
-    """Seven bits by eight, for CPUs that add up such products in pairs of 16 bits, which hold no more."""
-
-    lowest: int = 0
-    highest: int = 127
-
-    def __init__(self, weight: Tensor, step: Tensor) -> None:
+    def __init__(self, weight: Tensor, step: Tensor, highest: int) -> None:
+        self.highest = highest
         self._weight = torch.ops.onednn.qlinear_prepack(weight.contiguous(), None)
         self._step = step
         self._zeros = torch.zeros(len(step), dtype=torch.int32)
 
     def __call__(self, wholes: Tensor) -> Tensor:
         """The products."""
-        rows, steps = (wholes.to(torch.uint8), 1.0, 0), (self._weight, self._step, self._zeros)
+        weights = self._weight, self._step, self._zeros
         products: Tensor = torch.ops.onednn.qlinear_pointwise(
-            *rows, *steps, None, 1.0, 0, torch.float32, "none", [], ""
+            wholes, 1.0, 0, *weights, None, 1.0, 0, torch.float32, "none", [], ""
         )
         return products
 
 
 @final
-class Int8Product:
-    """In whole numbers, which in each row go evenly from its lowest to its highest value.
+class PlainBytes:
+    """On other devices, whose bytes have signs."""
 
-    So the result of a row is the same in any batch. Its values are `low + step · whole`, hence its products are
-    `step` times those of the wholes and `low` times the sums of the weights.
-    """
+    highest: int = 255
+
+    def __init__(self, weight: Tensor, step: Tensor) -> None:
+        self._weight = weight.t()
+        self._step = step
+        self._middle = 128 * weight.sum(dim=1, dtype=torch.int32)  # what is missing when 128 is taken off
+
+    def __call__(self, wholes: Tensor) -> Tensor:
+        """The products."""
+        signed = wholes.bitwise_xor(128).view(torch.int8)
+        return (torch._int_mm(signed, self._weight) + self._middle).to(torch.float32).mul_(self._step)
+
+
+@final
+class Int8Product:
+    """In whole numbers: of a row `step` times those of the wholes, and `low` times the sums of the weights."""
 
     def __init__(self, matrix: Matrix, bias: Tensor | None) -> None:
         weight, step = matrix.wholes
-        kind = PairedProduct if adds_in_pairs(weight.device) else WideProduct
-        self._product: WholeProduct = kind(weight, step)
+        self._product: WholeProduct = product_of_bytes(weight, step)
         self._sums = weight.sum(dim=1) * step  # [outputs]
         self._bias = torch.zeros_like(step) if bias is None else bias
 
-    def __call__(self, rows: Tensor) -> Tensor:
+    def __call__(self, given: Given) -> Tensor:
         """The products."""
-        flat, lowest, highest = rows.flatten(0, -2), self._product.lowest, self._product.highest
-        low, high = flat.amin(dim=1, keepdim=True), flat.amax(dim=1, keepdim=True)
-        step = (high - low).clamp_(min=1e-30).div_(highest - lowest)
-        products = self._product((flat - low).div_(step).round_().add_(lowest))
-        torch.addcmul(self._bias, products, step, out=products)
-        return products.addcmul_(low - lowest * step, self._sums).view(*rows.shape[:-1], -1)
+        wholes = given.wholes(self._product.highest)
+        products = self._product(wholes.values)
+        torch.addcmul(self._bias, products, wholes.step, out=products)
+        return products.addcmul_(wholes.low, self._sums).view(*given.rows.shape[:-1], -1)
+
+
+def product_of_bytes(weight: Tensor, step: Tensor) -> WholeProduct:
+    """A product of bytes with whole numbers times a step, as the device does it best."""
+    if weight.device.type == "cpu" and torch.backends.mkldnn.enabled and torch.cpu._is_avx2_supported():
+        return PackedBytes(weight, step, highest=127 if adds_in_pairs(weight.device) else 255)
+    return PlainBytes(weight, step)
 
 
 def adds_in_pairs(device: torch.device) -> bool:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from uncurse.models.output_layer import OutputLayer
-from uncurse.models.products import Matrix, Numbers, Product, product_of
+from uncurse.models.products import Given, Matrix, Numbers, Product, product_of
 from uncurse.models.transformer_weights import TransformerWeights
 
 ACTIVATIONS: Final[Mapping[str, Callable[[Tensor], Tensor]]] = {
@@ -46,7 +46,7 @@ class Closing:
 
     def __call__(self, states: Tensor, found: Tensor) -> Tensor:
         """The states after this part of a layer, given what it has found."""
-        return self.norm(states + self.outer(found))
+        return self.norm(states + self.outer(Given(found)))
 
 
 @final
@@ -60,7 +60,7 @@ class FeedForward:
 
     def __call__(self, states: Tensor) -> Tensor:
         """The states after this part of a layer."""
-        return self.close(states, self.activation(self.inner(states)))
+        return self.close(states, self.activation(self.inner(Given(states))))
 
 
 @final
@@ -160,7 +160,7 @@ class Transformer:
         inside = (torch.arange(longest) < lengths[:, None]).to(self.device)
         states = self.embed(torch.tensor(rows, device=self.device))
         for layer in self.encoder:
-            query, key, value = split(layer.attention.inputs(states), 3, self.heads)
+            query, key, value = split(layer.attention.inputs(Given(states)), 3, self.heads)
             attended = functional.scaled_dot_product_attention(query, key, value, inside[:, None, None])
             states = layer.feed_forward(layer.attention.close(states, joined(attended)))
         return states, inside

@@ -21,6 +21,7 @@ from uncurse.arrays import Floats, Ints
 from uncurse.model import Continuations
 from uncurse.models.lanes import Lanes
 from uncurse.models.once import Once
+from uncurse.models.products import Given
 from uncurse.models.tensors import beside, doubles
 from uncurse.models.transformer import Transformer, joined, split
 
@@ -155,9 +156,10 @@ class TransformerStepModel:
         """Encode sources."""
         network = self._network
         states, inside = self._encoded(sources)
+        given = Given(states)
         keys, values = [], []
         for layer in network.decoder:
-            key, value = split(layer.cross.memory(states), 2, network.heads)
+            key, value = split(layer.cross.memory(given), 2, network.heads)
             keys.append(key.contiguous())
             values.append(value.contiguous())
         sentences, device = len(sources), network.device
@@ -190,13 +192,13 @@ class TransformerStepModel:
         tree.nodes = last
         weights = None
         for index, layer in enumerate(network.decoder):
-            query, key, value = split(lanes.spread(layer.attention.inputs(states)), 3, network.heads)
+            query, key, value = split(lanes.spread(layer.attention.inputs(Given(states))), 3, network.heads)
             tree.keys[index][:, :, first:last] = key
             tree.values[index][:, :, first:last] = value
             keys, values = tree.keys[index][:, :, :last], tree.values[index][:, :, :last]
             attended = _attended(query, keys, values, seen_nodes)
             states = layer.attention.close(states, lanes.gather(joined(attended)))
-            (query,) = split(lanes.spread(layer.cross.query(states)), 1, network.heads)
+            (query,) = split(lanes.spread(layer.cross.query(Given(states))), 1, network.heads)
             keys, values = state.memory.keys[index], state.memory.values[index]
             if attention and layer is network.decoder[-1]:
                 weights = _weights(query, keys, seen_pieces)
