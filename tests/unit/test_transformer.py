@@ -90,6 +90,22 @@ def test_sentences_that_have_left_leave_nothing_behind() -> None:
     assert state.tree.room <= 10
 
 
+def test_a_sentence_that_has_left_counts_no_more() -> None:
+    steps = model()
+    state, alone = steps.start(SOURCES[:1]), steps.start(SOURCES)
+    for _ in range(steps.longest_output - 1):
+        _, state = steps.step(state, np.array([7]), 1, attention=False)
+    state = state.append(steps.start(SOURCES)).select(np.arange(1, 1 + len(SOURCES)))
+    assert len(state.depth) == 1 + len(SOURCES)  # it is still there, one step before its end
+    for _ in range(3):
+        found, state = steps.step(state, np.full(len(SOURCES), 7), 3, attention=True)
+        expected, alone = steps.step(alone, np.full(len(SOURCES), 7), 3, attention=True)
+        assert np.allclose(found.log_probs, expected.log_probs, atol=1e-5)
+        assert found.attention is not None
+        assert expected.attention is not None
+        assert np.allclose(found.attention, expected.attention, atol=1e-6)
+
+
 @pytest.mark.parametrize("k", [1, 7, 25, 90, 102])
 @pytest.mark.parametrize("ordered", [True, False])
 def test_the_best_outputs_are_those_of_a_log_softmax(

@@ -26,6 +26,7 @@ from uncurse.models.tensors import beside, doubles
 from uncurse.models.transformer import Transformer, joined, split
 
 FEW: Final = 1000  # scores of a sentence and head up to which plain products are faster than a fused kernel
+STAYING: Final = 0.8  # the share of sentences from which on those that have left are still kept
 ROOM: Final = 4  # steps for which a tree has room when its dead nodes have been cleared away
 
 
@@ -92,17 +93,15 @@ class TransformerState:
     memory: Memory
     tree: Tree
     paths: Tensor  # [rows, steps] the nodes of each prefix; -1 for none
-    sentence: Tensor  # [rows] rising
+    sentence: Tensor  # [rows] rising; some may have no rows any more
     depth: Tensor  # [sentences] how many tokens were fed
 
     def select(self, rows: Ints) -> Self:
-        """The given rows; sentences without any are let go."""
+        """The given rows; sentences without any are let go when they are many, or when there is no more room."""
         chosen = torch.from_numpy(np.asarray(rows)).to(self.sentence.device)
-        staying, sentence = torch.unique_consecutive(self.sentence[chosen], return_inverse=True)
-        selected = replace(self, paths=self.paths[chosen], sentence=sentence)
-        if len(staying) == len(self.depth):
-            return selected
-        return replace(selected.cleared(staying), memory=self.memory.take(staying), depth=self.depth[staying])
+        selected = replace(self, paths=self.paths[chosen], sentence=self.sentence[chosen])
+        staying = len(torch.unique_consecutive(selected.sentence))
+        return selected.cleared() if staying < STAYING * len(self.depth) else selected
 
     def append(self, other: Self) -> Self:
         """These sentences and then the others."""
@@ -114,24 +113,25 @@ class TransformerState:
             torch.cat((self.depth, other.depth)),
         )
 
-    def cleared(self, sentences: Tensor) -> Self:
-        """The same prefixes in a tree of these sentences alone, without dead nodes, with room for a few steps."""
-        lanes = int(torch.bincount(self.sentence).max())
+    def cleared(self) -> Self:
+        """The same prefixes without sentences that have none and without dead nodes, with room for a few steps."""
+        sentences, sentence = torch.unique_consecutive(self.sentence, return_inverse=True)
+        lanes = int(torch.bincount(sentence).max())
         used = torch.zeros(len(sentences), self.tree.nodes + 1, dtype=torch.bool, device=self.paths.device)
-        used[self.sentence[:, None], self.paths] = True  # -1 is the last column
+        used[sentence[:, None], self.paths] = True  # -1 is the last column
         used = used[:, :-1]
         nodes = int(used.sum(dim=1).max())
         order = used.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, :nodes]
         tree = self.tree.take(sentences, pad(order, (0, ROOM * lanes)), nodes)
         moved = pad(used.cumsum(dim=1) - 1, (0, 1), value=-1)
-        paths = moved[self.sentence[:, None], self.paths]
-        return replace(self, tree=tree, paths=paths[:, (paths >= 0).any(dim=0)])  # steps of those who have left
+        paths = moved[sentence[:, None], self.paths]
+        paths = paths[:, (paths >= 0).any(dim=0)]  # without the steps of those who have left
+        memory = self.memory if len(sentences) == len(self.depth) else self.memory.take(sentences)
+        return type(self)(memory, tree, paths, sentence, self.depth[sentences])
 
     def with_room(self, width: int) -> Self:
         """The same prefixes in a tree that has room for a step."""
-        if self.tree.nodes + width <= self.tree.room:
-            return self
-        return self.cleared(torch.arange(len(self.depth), device=self.depth.device))
+        return self if self.tree.nodes + width <= self.tree.room else self.cleared()
 
 
 @final
@@ -179,16 +179,17 @@ class TransformerStepModel:
     ) -> tuple[Continuations, TransformerState]:
         """Feed each row its token; the k best next tokens."""
         network = self._network
-        if int(state.depth.max()) >= network.places:
-            raise ValueError(f"an output has {network.places} tokens, and the model knows no more places")
+        state = state.with_room(int(torch.bincount(state.sentence).max()))
         lanes = Lanes.of(state.sentence, len(state.depth))
-        state = state.with_room(lanes.width)
+        place = state.depth[state.sentence]  # [rows]
+        if int(place.max()) >= network.places:
+            raise ValueError(f"an output has {network.places} tokens, and the model knows no more places")
         tree, first, last = state.tree, state.tree.nodes, state.tree.nodes + lanes.width
         paths = torch.cat((state.paths, (first + lanes.lane)[:, None]), dim=1)
         seen_nodes = self._mask(paths, lanes, last)
         seen_pieces = _blocked(state.memory.inside)[:, None, None]  # [sentences, 1, 1, positions]
         fed = torch.from_numpy(np.asarray(tokens)).to(network.device)
-        states = network.embed(fed[:, None], state.depth[state.sentence][:, None])[:, 0]  # [rows, size]
+        states = network.embed(fed[:, None], place[:, None])[:, 0]  # [rows, size]
         tree.nodes = last
         weights = None
         for index, layer in enumerate(network.decoder):
