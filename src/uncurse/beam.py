@@ -178,7 +178,9 @@ class Beam(Generic[S]):
         staying = np.flatnonzero(~leaving)
         self.batch = self.batch.take(staying)
         new_position = np.cumsum(~leaving) - 1
-        self._rows = replace(self._rows, sentence=new_position[self._rows.sentence])
+        longest, coverage = int(self.batch.source.length.max(initial=0)), self._rows.coverage
+        coverage = None if coverage is None else coverage[:, :longest]
+        self._rows = replace(self._rows, sentence=new_position[self._rows.sentence], coverage=coverage)
         return traces
 
     def _trace(self, position: int) -> Trace:
@@ -190,7 +192,7 @@ class Beam(Generic[S]):
             self._model.signature,
             self._width,
             self._slots,
-            self._model.end,
+            int(self._model.end),
             len(sentence.source),
             sentence.limit,
             sentence.min_length,

@@ -53,6 +53,15 @@ def test_attention_is_over_the_pieces_of_the_source() -> None:
         assert (given.attention[row, len(source) :] == 0).all()
 
 
+def test_a_long_source_that_has_left_leaves_no_padding() -> None:
+    steps = model(input_feed=True)
+    state = steps.start([(5,) * 30, *SOURCES]).select(np.arange(1, 5))
+    assert all(part.shape[1] == 4 for part in state.memory)
+    found, _ = steps.step(state, np.full(4, steps.begin), 3, attention=True)
+    expected, _ = steps.step(steps.start(SOURCES), np.full(4, steps.begin), 3, attention=True)
+    assert np.abs(found.log_probs - expected.log_probs).max() < 1e-5
+
+
 def test_an_empty_source_can_be_read() -> None:
     steps = model(input_feed=True)
     alone, _ = steps.step(steps.start([()]), np.array([steps.begin]), 3, attention=True)

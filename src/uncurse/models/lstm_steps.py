@@ -34,7 +34,8 @@ class LSTMState:
         staying, sentence = torch.unique_consecutive(self.sentence[chosen], return_inverse=True)
         memory = self.memory
         if len(staying) < len(memory.states):
-            memory = Memory(*(part[staying] for part in memory))
+            longest = max(int((~memory.padding[staying]).sum(dim=1).max()), 1)
+            memory = Memory(*(part[staying, :longest] for part in memory))
         hidden, cell, feed = self.carry
         return type(self)(memory, Carry(hidden[:, chosen], cell[:, chosen], feed[chosen]), sentence)
 

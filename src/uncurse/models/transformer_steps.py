@@ -75,9 +75,11 @@ class Memory:
     inside: Tensor  # [sentences, positions] where there is a piece
 
     def take(self, sentences: Tensor) -> Self:
-        """Some of the sentences."""
-        keys, values = [part[sentences] for part in self.keys], [part[sentences] for part in self.values]
-        return type(self)(keys, values, self.inside[sentences])
+        """Some of the sentences, with as many positions as the longest of them has."""
+        inside = self.inside[sentences]
+        inside = inside[:, : int(inside.sum(dim=1).max())]
+        keys = [part[sentences, :, : inside.shape[1]] for part in self.keys]
+        return type(self)(keys, [part[sentences, :, : inside.shape[1]] for part in self.values], inside)
 
     def beside(self, other: Self) -> Self:
         """The sentences of both."""
