@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +23,7 @@ from uncurse.models import output_layer, products
 from uncurse.models.ctranslate2 import marian_weights, read_model
 from uncurse.models.marian import read_marian, save_marian
 from uncurse.models.output_layer import OutputLayer
-from uncurse.models.products import Given, Matrix, Numbers, PackedBytes, PlainBytes, WholeProduct, product_of
+from uncurse.models.products import Given, Matrix, Numbers, PackedBytes, PlainBytes, product_of, written
 from uncurse.models.transformer import Transformer
 from uncurse.models.transformer_steps import TransformerStepModel
 from uncurse.models.transformer_weights import TransformerWeights
@@ -88,6 +90,19 @@ def test_sentences_that_have_left_leave_nothing_behind() -> None:
         state = state.select(np.arange(1, len(state.paths)))
     assert state.paths.shape == (1, 3)
     assert state.tree.room <= 10
+
+
+def test_a_long_source_that_has_left_leaves_no_padding() -> None:
+    steps = model()
+    state = steps.start([SOURCES[1], (5,) * 40])
+    _, state = steps.step(state, np.full(2, 7), 1, attention=False)
+    state = state.select(np.array([0]))
+    assert state.memory.inside.shape == (1, 2)  # its piece and </s>
+    assert all(part.shape[2] == 2 for part in (*state.memory.keys, *state.memory.values))
+    alone = steps.start(SOURCES[1:2])
+    _, alone = steps.step(alone, np.array([7]), 1, attention=False)
+    found, expected = (steps.step(each, np.array([8]), 3, attention=True)[0] for each in (state, alone))
+    assert np.allclose(found.log_probs, expected.log_probs, atol=1e-5)
 
 
 def test_a_sentence_that_has_left_counts_no_more() -> None:
@@ -164,11 +179,13 @@ needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reas
 
 
 @needs_onednn
-@pytest.mark.parametrize("paired", [False, True])
+@pytest.mark.parametrize("highest", [127, 255])
 def test_whole_numbers_come_near_and_do_not_depend_on_the_batch(
-    paired: bool, monkeypatch: pytest.MonkeyPatch
+    highest: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(products, "adds_in_pairs", lambda _: paired)
+    if highest > products.highest_byte():
+        pytest.skip("this CPU adds up bytes in pairs of 16 bits, which hold no more than 127")
+    monkeypatch.setattr(products, "highest_byte", lambda: highest)
     random = torch.Generator().manual_seed(5)
     weight, bias = torch.randn(64, 32, generator=random), torch.randn(64, generator=random)
     rows = torch.randn(2100, 32, generator=random)  # enough for several threads
@@ -191,29 +208,38 @@ def test_whole_numbers_come_near_and_do_not_depend_on_the_batch(
 
 
 @needs_onednn
-@pytest.mark.parametrize(
-    "kind", [PlainBytes, partial(PackedBytes, highest=127), partial(PackedBytes, highest=255)]
-)
-def test_products_of_the_largest_whole_numbers_are_exact(
-    kind: Callable[[torch.Tensor, torch.Tensor], WholeProduct],
-) -> None:
+@pytest.mark.parametrize("kind", [PlainBytes, PackedBytes])
+def test_products_of_the_largest_whole_numbers_are_exact(kind: type[PlainBytes | PackedBytes]) -> None:
+    highest = products.highest_byte()
     weight = torch.tensor([127, -127, 3], dtype=torch.int8)[:, None].repeat(8, 64)
-    product = kind(weight, torch.ones(24))
-    if product.highest == 255 and isinstance(product, PackedBytes) and products.adds_in_pairs(CPU):
-        pytest.skip("this CPU adds up bytes in pairs of 16 bits, which hold no more than 127")
-    wholes = torch.tensor([0, product.highest, 1], dtype=torch.uint8)[:, None].repeat(1, 64)
-    assert torch.equal(product(wholes), wholes.float() @ weight.float().T)
+    wholes = torch.tensor([0, highest, 1], dtype=torch.uint8)[:, None].repeat(1, 64)
+    assert torch.equal(kind(weight, torch.ones(24), highest)(wholes), wholes.float() @ weight.float().T)
 
 
 @needs_onednn
-def test_products_of_bytes_are_the_same_however_they_are_packed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_products_of_bytes_are_the_same_however_they_are_packed() -> None:
     random = torch.Generator().manual_seed(6)
-    weight, rows = torch.randn(64, 32, generator=random), torch.randn(9, 32, generator=random)
-    packed = product_of(Matrix(weight), None, Numbers.INT8)(Given(rows))
-    highest = 127 if products.adds_in_pairs(CPU) else 255
-    monkeypatch.setattr(PlainBytes, "highest", highest)
-    monkeypatch.setattr(products, "product_of_bytes", PlainBytes)
-    assert torch.allclose(product_of(Matrix(weight), None, Numbers.INT8)(Given(rows)), packed, rtol=0, atol=1e-5)
+    highest = products.highest_byte()
+    weight = torch.randint(-127, 128, (64, 32), generator=random).to(torch.int8)
+    rows = torch.randint(0, highest + 1, (9, 32), generator=random).to(torch.uint8)
+    packed, plain = (kind(weight, torch.ones(64), highest)(rows) for kind in (PackedBytes, PlainBytes))
+    assert torch.equal(packed, plain)
+
+
+@needs_onednn
+@pytest.mark.parametrize("isa", ["AVX2", "ALL"])
+def test_what_bytes_may_be_is_found_out_by_trying(isa: str) -> None:
+    code = "from uncurse.models.products import Numbers, highest_byte, written\n"
+    code += "print(highest_byte(), written(Numbers.INT8))"
+    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": isa}
+    command = [sys.executable, "-c", code]
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.split()
+    assert found == {"AVX2": ["127", "int8x7"]}.get(isa, [str(products.highest_byte()), written(Numbers.INT8)])
+
+
+def test_int8_is_for_cpus() -> None:
+    with pytest.raises(ValueError, match="dtype int8 is for CPUs"):
+        product_of(Matrix(torch.zeros(8, 8, device="meta")), None, Numbers.INT8)
 
 
 def test_stored_whole_numbers_are_used_as_they_are() -> None:

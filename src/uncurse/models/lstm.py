@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from uncurse.decoding import check_count
+from uncurse.decoding import checked_count
 
 LAYERS = 2
 
@@ -31,7 +31,7 @@ class LSTMShape:
 
     def __post_init__(self) -> None:
         for name in ("source_vocabulary", "target_vocabulary", "embedding", "hidden"):
-            check_count(name, getattr(self, name))
+            checked_count(name, getattr(self, name))
         if self.hidden % 2:
             raise ValueError(f"hidden = {self.hidden} is not allowed: the encoder halves it, so it must be even")
         if not 0.0 <= self.dropout < 1.0:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from typing import Protocol, Self, final
 
 import torch
@@ -133,11 +134,7 @@ class WholeProduct(Protocol):
 
 @final
 class PackedBytes:
-    """On x86 CPUs, with weights laid out once as oneDNN likes them.
-
-    With AVX-512 VNNI products of bytes are added up in 32 bits. Without it they are added up in pairs of 16 bits,
-    which hold no more than seven bits by eight.
-    """
+    """On x86 CPUs, with weights laid out once as oneDNN likes them."""
 
     def __init__(self, weight: Tensor, step: Tensor, highest: int) -> None:
         self.highest = highest
@@ -156,11 +153,10 @@ class PackedBytes:
 
 @final
 class PlainBytes:
-    """On other devices, whose bytes have signs."""
+    """On other CPUs, by a product whose bytes have signs."""
 
-    highest: int = 255
-
-    def __init__(self, weight: Tensor, step: Tensor) -> None:
+    def __init__(self, weight: Tensor, step: Tensor, highest: int) -> None:
+        self.highest = highest
         self._weight = weight.t()
         self._step = step
         self._middle = 128 * weight.sum(dim=1, dtype=torch.int32)  # what is missing when 128 is taken off
@@ -177,7 +173,7 @@ class Int8Product:
 
     def __init__(self, matrix: Matrix, bias: Tensor | None) -> None:
         weight, step = matrix.wholes
-        self._product: WholeProduct = product_of_bytes(weight, step)
+        self._product: WholeProduct = kind_of_bytes()(weight, step, highest_byte())
         self._sums = weight.sum(dim=1) * step  # [outputs]
         self._bias = torch.zeros_like(step) if bias is None else bias
 
@@ -189,27 +185,34 @@ class Int8Product:
         return products.addcmul_(wholes.low, self._sums).view(*given.rows.shape[:-1], -1)
 
 
-def product_of_bytes(weight: Tensor, step: Tensor) -> WholeProduct:
-    """A product of bytes with whole numbers times a step, as the device does it best."""
-    if weight.device.type == "cpu" and torch.backends.mkldnn.enabled and torch.cpu._is_avx2_supported():
-        return PackedBytes(weight, step, highest=127 if adds_in_pairs(weight.device) else 255)
-    return PlainBytes(weight, step)
+def kind_of_bytes() -> type[PackedBytes | PlainBytes]:
+    """How this CPU multiplies bytes."""
+    return PackedBytes if torch.backends.mkldnn.enabled and torch.cpu._is_avx2_supported() else PlainBytes
 
 
-def adds_in_pairs(device: torch.device) -> bool:
-    """Whether products of bytes are added up in pairs of 16 bits: on CPUs without AVX-512 VNNI."""
-    return device.type == "cpu" and torch.cpu._is_avx2_supported() and not torch.cpu._is_vnni_supported()
+@cache
+def highest_byte() -> int:
+    """The highest byte whose products are exact here, found out by trying.
+
+    With AVX-512 VNNI products are added up in 32 bits. Without it they are added up in pairs of 16 bits, which
+    hold no more than seven bits by eight.
+    """
+    inputs, byte, weight = 64, 255, 127
+    weights = torch.full((inputs, inputs), weight, dtype=torch.int8)
+    product = kind_of_bytes()(weights, torch.ones(inputs), byte)
+    found = product(torch.full((inputs, inputs), byte, dtype=torch.uint8))
+    return byte if bool((found == inputs * byte * weight).all()) else 127
 
 
-def written(numbers: Numbers, device: torch.device) -> str:
+def written(numbers: Numbers) -> str:
     """How a signature says what products are computed in: seven bits give other results than eight."""
-    if numbers is not Numbers.INT8:
-        return numbers.value
-    return "int8x7" if adds_in_pairs(device) else "int8x8"
+    return f"int8x{highest_byte().bit_length()}" if numbers is Numbers.INT8 else numbers.value
 
 
 def product_of(matrix: Matrix, bias: Tensor | None, numbers: Numbers) -> Product:
     """A product with some weights in some numbers."""
+    if numbers is Numbers.INT8 and matrix.values.device.type != "cpu":
+        raise ValueError("dtype int8 is for CPUs: on another device take float32, bfloat16 or float16")
     if numbers is Numbers.INT8:
         return Int8Product(matrix, bias)
     dtype = getattr(torch, numbers.value)

@@ -101,7 +101,7 @@ def _opened(
     language = [] if target_lang is None else [sha256(target_lang.encode()).digest()]
     fingerprint = sha256(b"".join((*digests, pieces, *language))).hexdigest()[:16]
     fewer = "" if without_script is None else f"-without-{without_script.strip().lower()}"
-    model = TransformerStepModel(network, f"transformer-{fingerprint}-{written(numbers, device)}{fewer}", tag)
+    model = TransformerStepModel(network, f"transformer-{fingerprint}-{written(numbers)}{fewer}", tag)
     sides: list[Pieces] = [read_pieces(path, vocabulary) for path in _subword_models(source)]
     target = sides[1] if len(sides) == 2 else RankedPieces(vocabulary)
     return OpenModel(model, sides[0], target, fingerprint, find_predictor(folder, fingerprint))
