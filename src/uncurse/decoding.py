@@ -42,12 +42,12 @@ class Sentence:
         for name, tokens in (("source", self.source), ("prefix", self.prefix)):
             if not isinstance(tokens, tuple) or not all(isinstance(token, Integral) for token in tokens):
                 raise ValueError(f"{name} = {tokens!r} is not allowed: {name} must be a tuple of token numbers")
-        check_count("limit", self.limit)
-        check_count("min_length", self.min_length, low=0)
+        object.__setattr__(self, "limit", checked_count("limit", self.limit))
+        object.__setattr__(self, "min_length", checked_count("min_length", self.min_length, low=0))
         if self.min_length > self.limit:
             raise ValueError(f"min_length = {self.min_length} is not allowed: the limit is {self.limit}")
         if self.predicted is not None:
-            check_length("predicted", self.predicted)
+            object.__setattr__(self, "predicted", checked_length("predicted", self.predicted))
 
 
 @final
@@ -62,11 +62,12 @@ class Decoding:
     slots: Slots = Slots.OCCUPY
 
     def __post_init__(self) -> None:
-        check_count("width", self.width)
-        check_count("n_best", self.n_best)
+        for name in ("width", "n_best"):
+            object.__setattr__(self, name, checked_count(name, getattr(self, name)))
         for name, kind in (("score", Rescorer), ("stop", StoppingRule), ("slots", Slots)):
             if not isinstance(getattr(self, name), kind):
                 raise ValueError(f"{name} = {getattr(self, name)!r} is not allowed: use Decoding.of for names")
+        _method_signature(self.score, self.stop)  # what is not registered has no name
 
     @staticmethod
     def of(
@@ -81,15 +82,16 @@ class Decoding:
         return Decoding(width, SCORES.parse(score), RULES.parse(stop), n_best, Slots(slots))
 
 
-def check_count(name: str, value: object, low: int = 1) -> None:
-    """Raise a `ValueError` unless the value is a whole number, at least `low` and no larger than makes sense."""
+def checked_count(name: str, value: object, low: int = 1) -> int:
+    """The value as a plain int; a `ValueError` unless it is a whole number from `low` to what makes sense."""
     if isinstance(value, bool) or not isinstance(value, Integral) or not low <= int(value) <= MOST:
         raise ValueError(f"{name} = {value!r} is not allowed: {name} must be a whole number in {low} … {MOST}")
+    return int(value)
 
 
-def check_length(name: str, value: object) -> None:
-    """Raise a `ValueError` unless the value can be a length."""
-    Parameter("a length", 0.0, float(MOST), low_open=True).check(name, value)
+def checked_length(name: str, value: object) -> float:
+    """The value as a plain float; a `ValueError` unless it can be a length."""
+    return Parameter("a length", 0.0, float(MOST), low_open=True).checked(name, value)
 
 
 def check_predicted(length: float | None) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from uncurse.arrays import Floats, Ints
 from uncurse.coverage import attended, coverage_sums
-from uncurse.decoding import Sentence, check_attends, check_count, check_predicted
+from uncurse.decoding import Sentence, check_attends, check_predicted, checked_count
 from uncurse.model import ModelError, S, StepModel, checked
 from uncurse.rescoring import Paths, Rescorer, Rewards, Source, needs
 from uncurse.result import Hypothesis
@@ -42,7 +42,7 @@ def exact_search(
     A beam search of the given width comes first: its best is what the rest must beat. Adaptive rewards belong to a
     search; a score that reads them has no optimum unless that search is given, and its width is in the result.
     """
-    check_count("budget", budget)
+    checked_count("budget", budget)
     if budget <= len(sentence.prefix):
         raise ValueError(f"budget = {budget} is not allowed: the prefix alone takes {len(sentence.prefix)} calls")
     if needs(rescorer).rewards and rewards is None:

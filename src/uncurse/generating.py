@@ -18,7 +18,7 @@ from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel,
 from transformers.utils.generic import ModelOutput
 
 from uncurse.arrays import Floats, Ints
-from uncurse.decoding import MOST, Decoding, Sentence, check_count
+from uncurse.decoding import MOST, Decoding, Sentence, checked_count
 from uncurse.generate_call import check_able, limit_is_asked_for, limit_is_made_up
 from uncurse.length import DEFAULT_LIMIT, FixedRatio, LengthPredictor, QuantileLimit, limits_of
 from uncurse.model import Continuations, ModelError
@@ -125,8 +125,8 @@ def decode(
     call is the limit. The `max_length` that comes with a model is about its tables and not about these sentences;
     then the limit is no higher than in a `Translator`: the predictor's 0.8 quantile if it knows it, else 2x+10.
     """
-    check_count("beam_size", beam_size)
-    check_count("num_return_sequences", num_return_sequences)
+    checked_count("beam_size", beam_size)
+    checked_count("num_return_sequences", num_return_sequences)
     decoding = Decoding.of(beam_size, score, stop, num_return_sequences, slots)
     check_able(network, generation_config, logits_processor, stopping_criteria, decoding, model_kwargs)
     predictor = _predictor(length, decoding)

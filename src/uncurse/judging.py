@@ -12,7 +12,7 @@ import numpy as np
 
 from uncurse.arrays import Bools, Floats, Ints
 from uncurse.certificate import certify
-from uncurse.decoding import check_attends, check_count, check_length, check_predicted, result_signature
+from uncurse.decoding import check_attends, check_predicted, checked_count, checked_length, result_signature
 from uncurse.rescoring import Paths, Rescorer, Rewards, Source, needs
 from uncurse.result import Hypothesis, Optimality, Result
 from uncurse.stopping import Evidence, Optimal, StoppingRule
@@ -44,14 +44,13 @@ def judge_all(
     limit: int | None = None,
 ) -> list[Result]:
     """The same for many scores and rules at once; what rules of one score have in common is done once."""
-    check_count("n_best", n_best)
-    limit = trace.limit if limit is None else limit
-    check_count("limit", limit)
+    n_best = checked_count("n_best", n_best)
+    limit = checked_count("limit", trace.limit if limit is None else limit)
     least = max(trace.min_length, 1)
     if not least <= limit <= trace.limit:
         raise ValueError(f"limit = {limit} is not allowed: this trace answers for {least} to {trace.limit}")
     if length is not None:
-        check_length("length", length)
+        length = checked_length("length", length)
     rules_of: dict[Rescorer, dict[int, StoppingRule]] = {}
     for index, (rescorer, rule) in enumerate(ways):
         rules_of.setdefault(rescorer, {})[index] = rule

@@ -78,7 +78,7 @@ class MLPLength:
 
     def __post_init__(self) -> None:
         for level in self.levels:
-            Parameter("a quantile", 0.0, 1.0, low_open=True).check("level", level)
+            Parameter("a quantile", 0.0, 1.0, low_open=True).checked("level", level)
         if any(low >= high for low, high in pairwise(self.levels)):
             raise ValueError(f"levels = {self.levels} is not allowed: they must rise")
         hidden, inputs = self.hidden_weight.shape if self.hidden_weight.ndim == 2 else (0, 0)

@@ -25,10 +25,14 @@ class Parameter:
     high: float
     low_open: bool
 
-    def check(self, name: str, value: object) -> None:
-        """Raise a `ValueError` naming the value and the allowed range unless the value lies in it."""
+    def checked(self, name: str, value: object) -> float:
+        """The value as a plain float; a `ValueError` names it and the allowed range unless it lies in it.
+
+        Numbers of other kinds are equal to floats and hash alike, but compute with a precision of their own.
+        """
         if isinstance(value, bool) or not isinstance(value, Real) or not self._contains(value):
             raise ValueError(f"{name} = {value!r} is not allowed: {name} must be {self.range}")
+        return float(value)
 
     def _contains(self, value: Real) -> bool:
         try:
@@ -61,11 +65,11 @@ def parameter(
 
 
 def check_parameters(method: object) -> None:
-    """Check every declared parameter of a method; `None` is allowed where it is the default."""
+    """Check every declared parameter of a method and make it a float; `None` may be where it is the default."""
     for field, declared in parameters_of(type(method)):
         value = getattr(method, field.name)
         if not (value is None and field.default is None):
-            declared.check(field.name, value)
+            object.__setattr__(method, field.name, declared.checked(field.name, value))
 
 
 def parameters_of(method: type) -> Iterator[tuple[dataclasses.Field[Any], Parameter]]:

@@ -96,7 +96,7 @@ class Paths:
     def coverage(self) -> Floats:
         """How well the source pieces are covered: 0 if each received attention of at least 1 in all."""
         if self.coverage_sum is None:
-            raise MissingEvidenceError("coverage is needed, and this model gives no attention")
+            raise MissingEvidenceError("coverage is needed, and there is none: did the model give attention?")
         return self.coverage_sum
 
     def reward_until(self, length: Ints) -> Floats:
@@ -185,9 +185,13 @@ def needs(rescorer: Rescorer) -> Needs:
     )
 
 
-_SAMPLE_SOURCE = Source(np.array([3]), np.array([8]), np.array([0]), np.array([3.5]))
+_SAMPLE_LENGTHS = 2 ** np.arange(13)  # a score may ask for a thing at some lengths alone
+_SAMPLE_SOURCE = Source(np.array([3]), np.array([4096]), np.array([0]), np.array([3.5]))
 _SAMPLE_PATHS = Paths(
-    np.array([-1.0]), np.array([4]), Rewards(np.arange(9.0)[None], np.array([8])), np.array([-0.5])
+    np.full(13, -1.0),
+    _SAMPLE_LENGTHS,
+    Rewards(np.broadcast_to(np.arange(4097.0), (13, 4097)), np.full(13, 4096)),
+    np.full(13, -0.5),
 )
 
 SCORES: Registry[Rescorer] = Registry("score")

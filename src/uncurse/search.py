@@ -12,7 +12,7 @@ from uncurse.arrays import Bools, Floats, Ints
 from uncurse.batch import Batch
 from uncurse.beam import Beam, Extension
 from uncurse.certificate import certify
-from uncurse.decoding import Decoding, Sentence, Slots, check_attends, check_count, check_predicted
+from uncurse.decoding import Decoding, Sentence, Slots, check_attends, check_predicted, checked_count
 from uncurse.judging import Case, Terms, hopeful
 from uncurse.model import S, StepModel
 from uncurse.rescoring import Paths, needs
@@ -161,8 +161,7 @@ class Recorder(Generic[S]):
     """
 
     def __init__(self, model: StepModel[S], width: int, slots: Slots) -> None:
-        check_count("width", width)
-        self._beam = Beam(model, width, slots, attention=model.attends)
+        self._beam = Beam(model, checked_count("width", width), slots, attention=model.attends)
 
     def __len__(self) -> int:
         """How many sentences are being searched for."""
@@ -197,7 +196,7 @@ def beam_search(
     model: StepModel[S], sentences: Sequence[Sentence], decoding: Decoding, batch: int = 32
 ) -> list[Result]:
     """Search for every sentence, `batch` at a time; a sentence that ends makes room for the next."""
-    check_count("batch", batch)
+    checked_count("batch", batch)
     search = Search(model, decoding)
     results: dict[int, Result] = {}
     joined = 0
@@ -215,7 +214,7 @@ def record(
     batch: int = 32,
 ) -> list[Trace]:
     """Search exhaustively and keep everything: the traces answer for every score and stopping rule."""
-    check_count("batch", batch)
+    checked_count("batch", batch)
     recorder = Recorder(model, width, slots)
     traces: dict[int, Trace] = {}
     joined = 0

@@ -118,6 +118,9 @@ RULES: Registry[StoppingRule] = Registry("stopping rule")
 class Optimal(StoppingRule):
     """Stop when nothing that could still come can enter the n-best list."""
 
+    def __init_subclass__(cls) -> None:
+        raise TypeError(f"{cls.__name__} must not refine Optimal: a search may drop what it proves hopeless")
+
     def stops(self, evidence: Evidence) -> Bools:
         """Whether the n-th best finished score reaches the bound."""
         prefixes = Paths(evidence.best_live, evidence.step, evidence.rewards)

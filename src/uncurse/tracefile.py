@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from uncurse.arrays import Bools, Floats, Ints
 from uncurse.coverage import COVERAGE_FLOOR
-from uncurse.decoding import Slots, check_count
+from uncurse.decoding import Slots, checked_count
 from uncurse.files import write_whole
 from uncurse.jsonfile import parse_json
 from uncurse.trace import Trace, sums_along
@@ -125,7 +125,7 @@ def _checked_header(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
         raise ValueError("it is damaged, its checksum is not that of what it holds")
     if header["coverage_floor"] != COVERAGE_FLOOR:
         raise ValueError(f"coverage was cut at {header['coverage_floor']}, not at {COVERAGE_FLOOR}")
-    check_count("width", header["width"])
+    checked_count("width", header["width"])
     for name, kind in (("version", str), ("model", str), ("end", int), ("attention", bool)):
         if type(header[name]) is not kind:
             raise ValueError(f"{name} is {header[name]!r}")

@@ -9,7 +9,7 @@ from typing import Final, Protocol, TypeVar, final
 import numpy as np
 
 from uncurse.arrays import Floats, Ints
-from uncurse.decoding import Decoding, Sentence, check_count
+from uncurse.decoding import Decoding, Sentence, checked_count
 from uncurse.length import (
     DEFAULT_LIMIT,
     AnyLimit,
@@ -81,7 +81,7 @@ class Task:
     truncate_long_lines: bool = False
 
     def __post_init__(self) -> None:
-        check_count("batch_tokens", self.batch_tokens)
+        checked_count("batch_tokens", self.batch_tokens)
 
 
 @final

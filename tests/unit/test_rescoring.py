@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from strategies import SCORE_NAMES, rescorers
 
 from uncurse import SCORES, Source
-from uncurse.rescoring import Paths, Rescorer, Rewards, needs
+from uncurse.arrays import Floats
+from uncurse.rescoring import LengthNorm, Paths, Rescorer, Rewards, WordReward, needs
 from uncurse.testing import check_rescorer
 
 SOURCE = Source.repeated(1, length=4, limit=20, prefix=0, prediction=5.5)
@@ -99,9 +100,24 @@ def test_a_bad_spec_is_refused_with_what_would_be_right(spec: str, message: str)
         SCORES.parse(spec)
 
 
-def test_a_parameter_is_checked_where_it_is_given() -> None:
-    from uncurse.rescoring import LengthNorm, WordReward
+def test_what_a_score_reads_at_some_lengths_alone_is_found_out() -> None:
+    class Late(Rescorer):
+        def score(self, source: Source, paths: Paths) -> Floats:
+            return paths.log_prob + (paths.coverage if (paths.length > 100).any() else 0.0)
 
+    assert needs(Late()).coverage
+
+
+def test_a_parameter_of_another_kind_computes_as_a_float_does() -> None:
+    single = LengthNorm(np.float32(0.2))  # type: ignore[arg-type]
+    double = LengthNorm(float(np.float32(0.2)))
+    assert type(single.alpha) is float
+    lengths = np.arange(1, 9)
+    paths = Paths(np.full(8, -3.0), lengths)
+    assert (single.score(SOURCE, paths) == double.score(SOURCE, paths)).all()
+
+
+def test_a_parameter_is_checked_where_it_is_given() -> None:
     for wrong in (math.nan, -0.5, True, "1", 10**400):
         with pytest.raises(ValueError, match="alpha"):
             LengthNorm(wrong)  # type: ignore[arg-type]

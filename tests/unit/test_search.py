@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import final
 
 import numpy as np
 import pytest
 
 from uncurse import (
+    SCORES,
     Continuations,
     Decoding,
     ModelError,
@@ -24,9 +26,11 @@ from uncurse import (
     Slots,
     Source,
     beam_search,
+    judge,
     record,
 )
 from uncurse.arrays import Floats, Ints
+from uncurse.rescoring import LengthNorm
 from uncurse.search import Recorder
 from uncurse.stopping import Exhaustive
 from uncurse.testing import RandomModel, TableModel
@@ -162,17 +166,30 @@ def test_a_cancelled_sentence_whose_state_failed_can_be_cancelled_again() -> Non
 @final
 @dataclass(frozen=True)
 class Fussy(Rescorer):
-    """A score that fails for outputs of two tokens."""
+    """A score that fails for outputs of three tokens."""
 
     def score(self, source: Source, paths: Paths) -> Floats:
-        if (paths.length == 2).any():
-            raise ArithmeticError("two")
+        if (paths.length == 3).any():
+            raise ArithmeticError("three")
         return paths.log_prob
 
 
-def test_a_search_whose_score_failed_goes_no_further() -> None:
-    search = Search(RandomModel(seed=1, vocabulary=3, ending=2.0), Decoding(3, Fussy(), Exhaustive()))
+@pytest.fixture
+def fussy() -> Iterator[Fussy]:
+    SCORES.register("fussy", formula="S", source="a test")(Fussy)
+    yield Fussy()
+    SCORES.unregister("fussy")
+
+
+def test_a_score_without_a_name_is_refused_before_the_search() -> None:
+    with pytest.raises(ValueError, match="Fussy is not a registered score"):
+        Decoding(3, Fussy())
+
+
+def test_a_search_whose_score_failed_goes_no_further(fussy: Fussy) -> None:
+    search = Search(RandomModel(seed=1, vocabulary=3, ending=2.0), Decoding(3, fussy, Exhaustive()))
     (ticket,) = search.join([Sentence((1,), limit=6)])
+    search.advance()
     search.advance()
     with pytest.raises(ArithmeticError):
         search.advance()
@@ -446,5 +463,22 @@ def test_signatures_tell_lengths_apart_that_lead_to_different_outputs() -> None:
     assert len(signatures) == 2
 
 
-def test_numbers_of_numpy_are_numbers() -> None:
-    assert Sentence((1,), limit=np.int64(3), predicted=np.float32(2.5)).predicted == 2.5  # type: ignore[arg-type]
+def test_numbers_of_other_kinds_become_plain_ones() -> None:
+    sentence = Sentence((1,), np.uint8(255), (), Fraction(5, 2), np.int8(1))  # type: ignore[arg-type]
+    assert repr(sentence) == "Sentence(source=(1,), limit=255, prefix=(), predicted=2.5, min_length=1)"
+    decoding = Decoding(np.int64(3), LengthNorm(np.float32(0.5)), n_best=np.int64(2))  # type: ignore[arg-type]
+    assert repr(decoding) == repr(Decoding(3, LengthNorm(0.5), n_best=2))
+    model = RandomModel(seed=1, vocabulary=5)
+    (trace,) = record(model, [sentence], np.int64(3))  # type: ignore[arg-type]
+    judged = judge(trace, decoding.score, decoding.stop, np.int64(2), np.float32(2.5), np.uint8(9))  # type: ignore[arg-type]
+    assert judged == judge(trace, LengthNorm(0.5), decoding.stop, 2, 2.5, 9)
+
+
+def test_sentences_that_have_left_leave_no_coverage_behind() -> None:
+    search = Search(RandomModel(seed=1, vocabulary=5, attends=True), Decoding.of(3, "gnmt:beta=0.2", "exhaustive"))
+    long, _ = search.join([Sentence((1,) * 50, limit=9), Sentence((1, 2), limit=9)])
+    search.advance()
+    search.cancel(long)
+    assert search._beam._rows.coverage is not None
+    assert search._beam._rows.coverage.shape[1] == 2
+    search.advance()

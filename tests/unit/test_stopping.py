@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import final
 
@@ -10,7 +11,9 @@ import pytest
 
 from uncurse import RULES, Decoding, Evidence, Result, Sentence, StoppingRule, beam_search, judge, record
 from uncurse.arrays import Bools
+from uncurse.registry import parameter
 from uncurse.rescoring import LogProb, MissingEvidenceError
+from uncurse.stopping import Optimal
 from uncurse.testing import TableModel
 
 # Two words, then </s>. The end is rank 2 at step 1, and rank 1 from step 2 on.
@@ -73,20 +76,33 @@ def test_patience_must_be_positive(patience: str) -> None:
 class Careless(StoppingRule):
     """A rule that reads what it did not ask for."""
 
-    reads: str = "width_best"
+    prediction: float = parameter("1: the predicted length, 0: the b-th best score", low=0.0, high=1.0)
 
     def stops(self, evidence: Evidence) -> Bools:
-        value = evidence.width_best if self.reads == "width_best" else evidence.source.predicted
+        value = evidence.source.predicted if self.prediction else evidence.width_best
         return value > 0
 
 
-@pytest.mark.parametrize("reads", ["width_best", "predicted"])
-def test_a_rule_that_reads_what_it_did_not_ask_for_is_told_so(reads: str) -> None:
+@pytest.fixture
+def careless() -> Iterator[type[Careless]]:
+    RULES.register("careless", formula="never", source="a test")(Careless)
+    yield Careless
+    RULES.unregister("careless")
+
+
+@pytest.mark.parametrize("prediction", [0.0, 1.0])
+def test_a_rule_that_reads_what_it_did_not_ask_for_is_told_so(prediction: float, careless: type[Careless]) -> None:
+    rule = careless(prediction)
     with pytest.raises(MissingEvidenceError):
-        beam_search(MODEL, [Sentence((0,), 5)], Decoding(2, LogProb(), Careless(reads)))
+        beam_search(MODEL, [Sentence((0,), 5)], Decoding(2, LogProb(), rule))
     beside = Sentence((1,), 5, predicted=3.0)  # what another sentence of the batch has is no help
     with pytest.raises(MissingEvidenceError):
-        beam_search(MODEL, [beside, Sentence((0,), 5)], Decoding(2, LogProb(), Careless(reads)))
+        beam_search(MODEL, [beside, Sentence((0,), 5)], Decoding(2, LogProb(), rule))
     (trace,) = record(MODEL, [Sentence((0,), 5)], 2)
     with pytest.raises(MissingEvidenceError):
-        judge(trace, LogProb(), Careless(reads))
+        judge(trace, LogProb(), rule)
+
+
+def test_optimal_stopping_cannot_be_refined() -> None:
+    with pytest.raises(TypeError, match="Late must not refine Optimal"):
+        type("Late", (Optimal,), {})

@@ -46,6 +46,16 @@ def test_a_saved_trace_judges_to_the_bit_as_before(tmp_path: Path, slots: Slots)
                 assert judge(after, *ways) == judge(before, *ways)
 
 
+def test_a_width_and_an_end_of_numpy_can_be_saved(tmp_path: Path) -> None:
+    model = RandomModel(seed=3, vocabulary=5)
+    model.end = np.int64(model.end)  # type: ignore[assignment]
+    traces = record(model, SENTENCES[:2], np.int64(3))  # type: ignore[arg-type]
+    save_traces(tmp_path / "corpus.traces", traces)
+    assert [trace.signature for trace in load_traces(tmp_path / "corpus.traces")] == [
+        trace.signature for trace in traces
+    ]
+
+
 @pytest.mark.parametrize("steps", [0, 1, 2, 4])
 def test_recordings_that_were_cut_off_are_kept_too(tmp_path: Path, steps: int) -> None:
     recorder = Recorder(MODEL, 5, Slots.OCCUPY)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
-from uncurse.decoding import check_count, check_length
+from uncurse.decoding import checked_count, checked_length
 from uncurse.length import DEFAULT_LIMIT
 
 
@@ -24,8 +24,8 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name in ("sentences", "pieces", "width", "waiting", "batch_tokens"):
-            check_count(name, getattr(self, name))
-        check_length("deadline", self.deadline)
+            checked_count(name, getattr(self, name))
+        checked_length("deadline", self.deadline)
         if self.body < 1:
             raise ValueError(f"body = {self.body} is not allowed: a request needs at least a byte")
         if self.sentences > self.waiting:

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final, final
 
-from uncurse.decoding import check_count
+from uncurse.decoding import checked_count
 from uncurse.length import FixedRatio, parse_limit
 from uncurse.rescoring import SCORES
 from uncurse.settings import read_settings
@@ -29,7 +29,7 @@ class SetPlan:
 
     def __post_init__(self) -> None:
         if self.lines is not None:
-            check_count("lines", self.lines)
+            checked_count("lines", self.lines)
 
 
 @final
@@ -94,9 +94,9 @@ class Plan:
         if self.exact < 0:
             raise ValueError(f"exact = {self.exact} is not allowed: it must be 0 or more")
         for name in ("threads", "exact_budget", "baseline_width"):
-            check_count(name, getattr(self, name))
+            checked_count(name, getattr(self, name))
         for width in self.all_widths:
-            check_count("widths", width)
+            checked_count("widths", width)
 
     @cached_property
     def all_widths(self) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, final
 
-from uncurse.decoding import check_count
+from uncurse.decoding import checked_count
 from uncurse.registry import Parameter
 from uncurse.settings import read_settings
 
@@ -41,7 +41,7 @@ class SubwordPlan:
 
     def __post_init__(self) -> None:
         for name in ("source", "target"):
-            check_count(name, getattr(self, name))
+            checked_count(name, getattr(self, name))
 
 
 @final
@@ -57,7 +57,7 @@ class NetworkPlan:
 
     def __post_init__(self) -> None:
         for name in ("embedding", "hidden"):
-            check_count(name, getattr(self, name))
+            checked_count(name, getattr(self, name))
 
 
 @final
@@ -85,7 +85,7 @@ class TrainingPlan:
             if value is not None and value < 1:
                 raise ValueError(f"{name} = {value} is not allowed: it must be at least 1")
         for name, allowed in _RANGES.items():
-            allowed.check(name, getattr(self, name))
+            allowed.checked(name, getattr(self, name))
 
 
 _RANGES: Final = {
