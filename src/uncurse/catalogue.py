@@ -154,14 +154,25 @@ def get(name: str) -> Path:
     """The folder of a model, fetched unless it is there; if this is cut short, a whole model is left or none."""
     entry = known(name)
     place = _place(name)
-    if folder_of(name) is None:
+    if not _is_sound(name):
         place.parent.mkdir(parents=True, exist_ok=True)
         with _alone(place.with_name(f".{name}.lock")):
             _sweep(place)
-            if folder_of(name) is None:  # else another process has fetched it while this one waited
+            if not _is_sound(name):  # else another process has fetched it while this one waited
                 _fetch(entry, place)
     _sweep(place)  # with the model in place, nobody needs what lies beside it
     return place
+
+
+def _is_sound(name: str) -> bool:
+    folder = folder_of(name)
+    if folder is None:
+        return False
+    try:
+        verify(folder)
+    except ValueError:
+        return False
+    return True
 
 
 def verify(folder: Path) -> None:
@@ -177,7 +188,10 @@ def check_noted(folder: Path, paths: Sequence[Path]) -> list[bytes]:
         digests.append(_digest(path))
         expected = noted.get(path.relative_to(folder).as_posix(), digests[-1].hex())
         if digests[-1].hex() != expected:
-            raise ValueError(_not_the_file(path.name, digests[-1].hex(), expected))
+            raise ValueError(
+                f"{_not_the_file(str(path), digests[-1].hex(), expected)}; fetch it again: uncurse models get"
+                f" {folder.name}"
+            )
     return digests
 
 

@@ -165,6 +165,15 @@ def test_a_model_that_lost_something_is_fetched_anew(registry: Registry, damage:
     assert registry.left() == ["toy-zh-en"]
 
 
+def test_a_model_with_a_wrong_byte_says_how_to_mend_it_and_is_fetched_anew(registry: Registry) -> None:
+    folder = catalogue.get("toy-zh-en")
+    (folder / "sentencepiece.model").write_bytes(b"pIeces")
+    with pytest.raises(ValueError, match=r"; fetch it again: uncurse models get toy-zh-en$"):
+        catalogue.verify(folder)
+    catalogue.verify(catalogue.get("toy-zh-en"))
+    assert registry.downloads == 2
+
+
 def test_verify_finds_one_wrong_byte_that_the_size_does_not_show(registry: Registry) -> None:
     folder = catalogue.get("toy-zh-en")
     catalogue.verify(folder)

@@ -22,7 +22,7 @@ from tiny import END, PIECES, subword_model, tiny_weights, write_ctranslate2
 
 import uncurse
 from uncurse.catalogue import NOTE
-from uncurse.cli import LONGEST_MESSAGE, _fail
+from uncurse.cli import LONGEST_MESSAGE, _fail, main
 from uncurse.files import read_at_most
 from uncurse.jsonfile import SEAL, parse_json, read_json, sealed_json, unsealed
 from uncurse.length import MLPLength
@@ -569,6 +569,16 @@ def test_a_translation_stays_on_its_line() -> None:
 def test_what_is_no_subword_model_is_refused(content: bytes) -> None:
     with pytest.raises(ValueError, match="it is not a subword model"):
         Subwords(content)
+
+
+@pytest.mark.parametrize("command", [["explain"], ["translate", "--target-prefix"]])
+def test_a_text_of_another_encoding_is_one_line(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main([*command, b"\xff".decode(errors="surrogateescape")])
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.endswith("it is not in UTF-8\n")
+    assert said.err.count("\n") == 1
 
 
 def test_an_error_is_one_line_whatever_it_quotes(capsys: pytest.CaptureFixture[str]) -> None:

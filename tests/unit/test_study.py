@@ -58,12 +58,12 @@ def sizes(count: int) -> list[int]:
 def a_study(data: Path, folder: Path, plan: Plan = PLAN) -> Study:
     model = LetterEncoder(seed=3, vocabulary=7, ending=0.5, attends=True)
     words = LetterWords()
-    return Study(plan, data, folder, OpenModel(model, words, words, "random", FixedRatio(1.2)))
+    return Study(plan, data, folder, OpenModel(model, words, words, "random", lambda: FixedRatio(1.2)))
 
 
 def without_predictor(study: Study) -> Study:
     opened = study.opened
-    return replace(study, opened=OpenModel(opened.model, opened.source, opened.target, "random", None))
+    return replace(study, opened=OpenModel(opened.model, opened.source, opened.target, "random", lambda: None))
 
 
 def decode(study: Study) -> None:

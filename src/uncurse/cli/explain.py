@@ -10,14 +10,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from uncurse.cli.options import Language
+from uncurse.cli.options import Language, in_utf8
 from uncurse.explaining import Explanation, standard_scores
 from uncurse.rescoring import SCORES
 from uncurse.stopping import RULES
 
 
 def explain(
-    sentence: Annotated[str, typer.Argument(help="The sentence to translate.")],
+    sentence: Annotated[str, typer.Argument(callback=in_utf8, help="The sentence to translate.")],
     model: Annotated[str | None, typer.Option(help="A name from `uncurse models`, or a folder.")] = None,
     beam: Annotated[int, typer.Option(min=1, help="The width of the beam.")] = 20,
     max_length: Annotated[str | None, typer.Option(help="The most tokens, as for `uncurse translate`.")] = None,
@@ -46,6 +46,9 @@ def explain(
         asked = again
         (trace,) = record(translator.model, [asked], beam)
     explanation = Explanation(trace, expected, standard_scores(reward, translator.model.attends))
+    shown = explanation.candidates(candidates)
+    if not shown:
+        raise ValueError("nothing finished within the limit: give a higher --max-length")
     console = Console()
     if not console.is_terminal:
         console = Console(width=160)
@@ -54,9 +57,6 @@ def explain(
         f" · beam {beam} · {len(trace.finished_sums)} finished",
         highlight=False,
     )
-    shown = explanation.candidates(candidates)
-    if not shown:
-        raise ValueError("nothing finished within the limit: give a higher --max-length")
     letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
     names = [SCORES.name(score) for score in explanation.scores]
     table = Table(title="Finished candidates; ● is what a score picks", box=box.SIMPLE_HEAD, title_justify="left")

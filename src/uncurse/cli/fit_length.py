@@ -28,7 +28,7 @@ def fit_length(
     import torch
 
     from uncurse.loading import folder_for, open_model
-    from uncurse.models.predictors import LENGTH, save_predictor
+    from uncurse.models.predictors import place_of_predictor, save_predictor
     from uncurse.training.data import Pairs, read_parallel
     from uncurse.training.length import Lengths, joined, report
     from uncurse.training.length import fit_length as fit
@@ -51,7 +51,7 @@ def fit_length(
     train = joined([lengths(one, two) for one, two in zip(source, target, strict=True)])
     test = lengths(test_source, test_target)
     predictor = fit(train)
-    save_predictor(folder / LENGTH, predictor, opened.fingerprint)
+    save_predictor(place_of_predictor(folder, opened.fingerprint), predictor, opened.fingerprint)
     found = report(predictor, train, test)
     table = Table(
         box=box.SIMPLE_HEAD, title=f"{found.pairs} test pairs of {found.mean_length:.1f} tokens on average"

@@ -6,6 +6,16 @@ from typing import Annotated
 
 import typer
 
+
+def in_utf8(text: str) -> str:
+    """Refuse a text that the shell gave in another encoding."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise typer.BadParameter("it is not in UTF-8") from None
+    return text
+
+
 BatchTokens = Annotated[int, typer.Option(min=1, help="Source pieces searched for together.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps.")]
 Dtype = Annotated[str, typer.Option(help="float32, int8, bfloat16 or float16: what a Transformer computes in.")]

@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from uncurse.cli.counter import Counter
-from uncurse.cli.options import BatchTokens, Device, Dtype, Engine, Language, Threads, WithoutScript, Workers
+from uncurse.cli.options import (
+    BatchTokens,
+    Device,
+    Dtype,
+    Engine,
+    Language,
+    Threads,
+    WithoutScript,
+    Workers,
+    in_utf8,
+)
 
 if TYPE_CHECKING:
     from uncurse.corpus import Opening
@@ -42,7 +52,9 @@ def translate(
     ratio: Annotated[
         float | None, typer.Option(help="Expect so many target tokens per source piece instead of predicting.")
     ] = None,
-    target_prefix: Annotated[str, typer.Option(help="Begin every translation with these words.")] = "",
+    target_prefix: Annotated[
+        str, typer.Option(callback=in_utf8, help="Begin every translation with the pieces of these words.")
+    ] = "",
     batch_tokens: BatchTokens = 1500,
     device: Device = "cpu",
     dtype: Dtype = "float32",

@@ -69,7 +69,7 @@ def load_folder(folder: Path, device: str = "cpu") -> OpenModel:
         raise ValueError(f"{folder / WEIGHTS} does not fit {folder / DESCRIPTION}: {error}") from error
     model = LSTMStepModel(network.to(device_of(device)), f"lstm-{fingerprint}")
     predictor = find_predictor(folder, fingerprint)
-    return OpenModel(model, source, target, fingerprint, predictor, description.ratio)
+    return OpenModel(model, source, target, fingerprint, lambda: predictor, description.ratio)
 
 
 @final

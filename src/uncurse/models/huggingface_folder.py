@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from logging import CRITICAL
 from pathlib import Path
 from typing import Any, Final, final
@@ -35,6 +36,7 @@ from uncurse.models.predictors import find_predictor
 from uncurse.registry import nearest
 
 MOST_LAYERS: Final = 1000
+TOKENIZERS: Final = ("tokenizer*", "*.model", "*.spm", "vocab*")
 SLACK: Final = 1 << 24  # numbers that have a formula, such as positions, are not stored
 
 
@@ -92,7 +94,7 @@ def load_huggingface(
         TokenizerPieces(tokenizer, target=False),
         TokenizerPieces(tokenizer, target=True),
         fingerprint,
-        find_predictor(Path(name), fingerprint),
+        partial(find_predictor, Path(name), fingerprint),
     )
 
 
@@ -104,6 +106,8 @@ def _read(name: str | Path) -> tuple[Any, Any]:
             raise ValueError("it is not an encoder-decoder")
         if Path(name).is_dir():
             _check_proportions(Path(name), config)
+            if not any(path for pattern in TOKENIZERS for path in Path(name).glob(pattern)):
+                raise ValueError("it has no tokenizer: save that of the model beside it")  # else one is made up
         tokenizer: Any = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
         loaded: Any = AutoModelForSeq2SeqLM.from_pretrained(
             name,
@@ -182,6 +186,8 @@ def frame_of(
     if languages and not one_sided:
         any_tokenizer.src_lang, any_tokenizer.tgt_lang = source_lang, target_lang
     plain, framed = (any_tokenizer("a", add_special_tokens=special)["input_ids"] for special in (False, True))
+    if not plain:
+        raise ValueError("its tokenizer knows no pieces")
     inside = [place for place in range(len(framed) + 1) if framed[place : place + len(plain)] == plain]
     if not inside:
         raise ValueError("its tokenizer changes the pieces of a text when it frames it")

@@ -20,9 +20,15 @@ LENGTH: Final = "length.safetensors"
 SHIPPED: Final = Path(__file__).parents[1] / "box" / "lengths"  # for models that others made, by fingerprint
 
 
+def place_of_predictor(folder: Path, fingerprint: str) -> Path:
+    """Where the predictor of a model belongs whose folder may hold several: of each pair of languages one."""
+    return folder / f"length-{fingerprint}.safetensors"
+
+
 def find_predictor(folder: Path, fingerprint: str) -> MLPLength | None:
     """The length predictor of a model: the one in its folder, else one that comes with the package."""
-    for path in (folder / LENGTH, SHIPPED / f"{fingerprint}.safetensors"):
+    places = place_of_predictor(folder, fingerprint), folder / LENGTH, SHIPPED / f"{fingerprint}.safetensors"
+    for path in places:
         if path.exists():
             return load_predictor(path, fingerprint)
     return None
@@ -54,9 +60,11 @@ def load_predictor(path: Path, fingerprint: str) -> MLPLength:
         levels = tuple(parse_json(facts["levels"]))
         predictor = MLPLength(levels, **{name: array.astype(np.float64) for name, array in arrays.items()})
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path} is not a length predictor: {error}") from error
+        raise ValueError(f"{path} is not a length predictor: {error}; delete it, or fit another") from error
     if facts["model"] != fingerprint:
-        raise ValueError(f"{path} was fitted to model {facts['model']}, and this is {fingerprint}")
+        raise ValueError(
+            f"{path} was fitted to model {facts['model']}, and this is {fingerprint}; delete it, or fit another"
+        )
     return predictor
 
 

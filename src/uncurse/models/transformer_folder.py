@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
@@ -40,11 +41,11 @@ def load_ctranslate2(
     path = ctranslate2_weights(folder)
     if path is None:
         raise ValueError(f"{folder} has no model.bin")
+    check_noted(folder, [each for each in (path, path.with_name(VOCABULARY)) if each.exists()])
+    stored, vocabulary = read_model(path), read_vocabulary(path.parent)
+    weights = marian_weights(stored, path, vocabulary.end)  # another family is no matter of subword models
     source = _source_model((folder, path.parent))
     digests = check_noted(folder, [path, *_subword_models(source)])
-    check_noted(folder, [each for each in (path.with_name(VOCABULARY),) if each.exists()])
-    vocabulary = read_vocabulary(path.parent)
-    weights = marian_weights(read_model(path), path, vocabulary.end)
     where = device_of(device)
     return _opened(folder, source, weights, vocabulary, digests, where, numbers, target_lang, without_script)
 
@@ -104,7 +105,7 @@ def _opened(
     model = TransformerStepModel(network, f"transformer-{fingerprint}-{written(numbers)}{fewer}", tag)
     sides: list[Pieces] = [read_pieces(path, vocabulary) for path in _subword_models(source)]
     target = sides[1] if len(sides) == 2 else RankedPieces(vocabulary)
-    return OpenModel(model, sides[0], target, fingerprint, find_predictor(folder, fingerprint))
+    return OpenModel(model, sides[0], target, fingerprint, partial(find_predictor, folder, fingerprint))
 
 
 def _tag(folder: Path, vocabulary: Vocabulary, target_lang: str | None) -> int | None:
