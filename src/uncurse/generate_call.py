@@ -9,6 +9,7 @@ from transformers import (
     EncoderNoRepeatNGramLogitsProcessor,
     EncoderRepetitionPenaltyLogitsProcessor,
     EosTokenCriteria,
+    ForcedEOSTokenLogitsProcessor,
     GenerationConfig,
     GenerationMixin,
     LogitsProcessorList,
@@ -126,6 +127,17 @@ def limit_is_made_up(config: GenerationConfig) -> bool:
     criteria = call.get("stopping_criteria")
     asked = config.max_new_tokens is not None or (criteria is not None and criteria.max_length is not None)
     return bool(call.get("has_default_max_length")) and not asked
+
+
+def acting(processors: LogitsProcessorList, config: GenerationConfig) -> LogitsProcessorList:
+    """The logits processors that act: one that forces the end at a limit which is made up does not.
+
+    That of a forced first token never does either: the token is in the prompt.
+    """
+    made_up = limit_is_made_up(config)
+    return LogitsProcessorList(
+        [each for each in processors if not (made_up and isinstance(each, ForcedEOSTokenLogitsProcessor))]
+    )
 
 
 def limit_is_asked_for(network: PreTrainedModel, config: GenerationConfig, most: int) -> bool:

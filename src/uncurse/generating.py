@@ -19,8 +19,8 @@ from transformers.utils.generic import ModelOutput
 
 from uncurse.arrays import Floats, Ints
 from uncurse.decoding import MOST, Decoding, Sentence, checked_count
-from uncurse.generate_call import check_able, limit_is_asked_for, limit_is_made_up
-from uncurse.length import DEFAULT_LIMIT, FixedRatio, LengthPredictor, QuantileLimit, limits_of
+from uncurse.generate_call import acting, check_able, limit_is_asked_for, limit_is_made_up
+from uncurse.length import DEFAULT_LIMIT, FixedRatio, LengthPredictor, QuantileLimit, limits_of, room_above
 from uncurse.model import Continuations, ModelError
 from uncurse.models.huggingface import (
     Cohort,
@@ -142,7 +142,7 @@ def decode(
             sources.pieces, limits, prompts.words.tolist(), predicted, strict=True
         )
     ]
-    processors: Any = logits_processor  # that of a forced first token never acts: the token is in the prompt
+    processors: Any = acting(logits_processor, generation_config)
 
     def read(fed: Tensor, logits: Tensor) -> Tensor:
         """Processors see log-probabilities, as in the beam search of `generate`."""
@@ -240,8 +240,8 @@ def _limits(
     known = predictor is not None and DEFAULT_LEVEL in predictor.levels
     limit = QuantileLimit(DEFAULT_LEVEL) if known else DEFAULT_LIMIT
     usual = limits_of(limit, predictor, sources.lengths, sources.features)
-    fewest = max((config.min_length or 0) - used + 1, 1)  # min_length does not count </s>
-    return [min(max(each - prompts.words.shape[1], fewest), highest) for each in usual]
+    fewest = max((config.min_length or 0) - used + 1, 0)  # min_length does not count </s>
+    return [min(max(each - prompts.words.shape[1], room_above(fewest)), highest) for each in usual]
 
 
 def _output(

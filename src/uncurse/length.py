@@ -164,6 +164,11 @@ class PredictedLimit:
     """`R := ⌈L⌉`, as in the paper's own runs."""
 
 
+def room_above(fewest: int) -> int:
+    """The lowest default limit for outputs of at least so many tokens: they must have room to end, too."""
+    return fewest + DEFAULT_LIMIT.constant if fewest else 1
+
+
 AnyLimit = Limit | QuantileLimit | PredictedLimit
 
 

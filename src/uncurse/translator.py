@@ -9,15 +9,17 @@ from typing import Final, Protocol, TypeVar, final
 import numpy as np
 
 from uncurse.arrays import Floats, Ints
-from uncurse.decoding import Decoding, Sentence, checked_count
+from uncurse.decoding import MOST, Decoding, Sentence, checked_count
 from uncurse.length import (
     DEFAULT_LIMIT,
     AnyLimit,
     FixedRatio,
     LengthPredictor,
+    Limit,
     QuantileLimit,
     fingerprint_of,
     limits_of,
+    room_above,
 )
 from uncurse.model import State, StepModel
 from uncurse.rescoring import needs
@@ -82,6 +84,11 @@ class Task:
 
     def __post_init__(self) -> None:
         checked_count("batch_tokens", self.batch_tokens)
+        checked_count("min_length", self.min_length, low=0)
+        if isinstance(self.limit, Limit) and not self.limit.per_piece and self.min_length > self.limit.constant:
+            raise ValueError(
+                f"a least length of {self.min_length} tokens is not allowed: the limit is {self.limit.constant}"
+            )
 
 
 @final
@@ -296,7 +303,10 @@ class Translator:
                     f" ends at {longest}"
                 )
             limits = [min(most, longest) for most in limits]
+        least = max(task.min_length, 1)
+        if task.limit is None:
+            least = min(room_above(task.min_length), (longest or MOST) - len(prefix))
         return [
-            Sentence(source, max(most - len(prefix), task.min_length, 1), prefix, expected, task.min_length)
+            Sentence(source, max(most - len(prefix), least), prefix, expected, task.min_length)
             for source, most, expected in zip(sources, limits, predicted, strict=True)
         ]

@@ -41,9 +41,11 @@ from transformers import (
 
 import uncurse
 from uncurse import SCORES, Decoding, Sentence, load
+from uncurse.cli import main
 from uncurse.length import FixedRatio, MLPLength
 from uncurse.models.huggingface import Frame, HuggingFaceStepModel
 from uncurse.models.huggingface_folder import frame_of, load_huggingface
+from uncurse.models.predictors import place_of_predictor
 from uncurse.testing import check_step_model
 from uncurse.translator import Translator
 
@@ -496,7 +498,7 @@ def test_a_limit_of_the_model_is_tightened_and_a_limit_of_the_call_is_not() -> N
         assert set(generated(model, inputs("t5"), **{**given, **limit}).steps.tolist()) == {30}
     assert set(generated(model, inputs("t5"), **{**given, "max_length": 41}).steps.tolist()) == {40}
     longer = inputs("t5", SOURCES[:1])
-    assert generated(model, longer, **given, min_length=25).steps.tolist() == [25]  # 24 tokens and </s>
+    assert generated(model, longer, **given, min_length=25).steps.tolist() == [35]  # 24 tokens, </s>, and room
     longer["decoder_input_ids"] = torch.tensor([[0, 8, 9, 10]])
     assert generated(model, longer, **given).steps.tolist() == [2 * 4 + 10 - 3]
 
@@ -511,6 +513,23 @@ def test_where_nobody_sets_a_limit_it_is_not_the_20_tokens_of_generate() -> None
     assert generated(model, inputs("t5", sources), **given).steps.tolist() == [34, 12]
     criteria = StoppingCriteriaList([MaxLengthCriteria(max_length=8)])
     assert generated(model, inputs("t5", sources), **given, stopping_criteria=criteria).steps.tolist() == [7, 7]
+
+
+@pytest.mark.filterwarnings("ignore:Using the model-agnostic default")
+def test_no_end_is_forced_at_a_limit_that_nobody_set() -> None:
+    model: Any = network("t5")
+    model.generation_config.max_length, model.generation_config.forced_eos_token_id = None, 1
+    given = {"return_dict_in_generate": True, "max_new_tokens": None}
+    sources: list[tuple[int, ...]] = [(5, 6, 7, 8) * 3]
+    forced = generated(model, inputs("t5", sources), **given)
+    model.generation_config.forced_eos_token_id = None
+    free = generated(model, inputs("t5", sources), **given)
+    assert forced.sequences.tolist() == free.sequences.tolist()
+    model.generation_config.forced_eos_token_id = 1
+    silent = LogitsProcessorList([Added(1, -torch.inf)])
+    assert generated(model, inputs("t5", sources), **given, logits_processor=silent).steps.tolist() == [34]
+    cut = generated(model, inputs("t5", sources), **{**given, "max_new_tokens": 5})
+    assert 1 in cut.sequences[0, 1:]  # a limit that comes with the call is one to force the end at
 
 
 def test_a_limit_never_exceeds_the_positions() -> None:
@@ -699,6 +718,38 @@ def test_a_marian_model_that_the_own_runtime_does_not_do_is_run_by_transformers(
     translator = load(folder, target_lang="fra")
     assert translator.model.signature.startswith("marian-")
     assert len(list(translator.translate(["the cat"], beam=2, score="length-norm"))) == 1
+
+
+@WITHOUT_SACREMOSES
+def test_each_pair_of_languages_has_its_own_predictor(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, text = saved("m2m100", tmp_path), tmp_path / "text"
+    text.write_text("\n".join(LINES * 5), encoding="utf-8")
+    pairs = [f"--{name}={text}" for name in ("source", "target", "test-source", "test-target")]
+    fit = ["fit-length", "--model", str(folder), *pairs, "--source-lang=en", "--target-lang"]
+    main([*fit, "fr"])
+    french, german = (load_huggingface(folder, "cpu", "en", target) for target in ("fr", "de"))
+    assert french.predictor is not None
+    assert german.predictor is None  # and nothing is in its way
+    main([*fit, "de"])
+    place = place_of_predictor(folder, german.fingerprint)
+    sound = place.read_bytes()
+    place.write_bytes(sound[:-9])
+    with pytest.raises(ValueError, match=r"is not a length predictor: .*; delete it, or fit another"):
+        load_huggingface(folder, "cpu", "en", "de").predictor  # noqa: B018
+    main([*fit, "de"])
+    assert place.read_bytes() == sound
+    assert "predictor" in capsys.readouterr().out
+
+
+@WITHOUT_SACREMOSES
+@pytest.mark.parametrize("kind", ["t5", "m2m100", "nllb", "mbart50"])
+def test_a_model_without_a_tokenizer_is_refused(kind: str, tmp_path: Path) -> None:
+    folder = saved(kind, tmp_path)
+    for path in folder.iterdir():
+        if path.name not in ("config.json", "generation_config.json", "model.safetensors"):
+            path.unlink()
+    with pytest.raises(ValueError, match="it has no tokenizer"):
+        load_huggingface(folder, "cpu", *LANGUAGES[kind])
 
 
 def test_what_is_no_model_is_refused_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,6 +80,17 @@ def test_a_minimum_length_is_kept() -> None:
         assert each.result.hypotheses[0].length >= 5
 
 
+def test_a_minimum_length_above_the_limit_is_refused() -> None:
+    with pytest.raises(ValueError, match="a least length of 10 tokens is not allowed: the limit is 9"):
+        Task(limit=parse_limit("9"), min_length=10)
+
+
+def test_a_minimum_length_leaves_room_to_end_under_the_usual_limit() -> None:
+    (usual,) = TRANSLATOR.sentences_of([(0, 1, 2)], Task())
+    (longer,) = TRANSLATOR.sentences_of([(0, 1, 2)], Task(min_length=usual.limit + 5))
+    assert (longer.min_length, longer.limit) == (usual.limit + 5, usual.limit + 15)
+
+
 def test_a_long_line_is_an_error_or_cut() -> None:
     lines = ["a", "b" * (LONGEST + 1)]
     with pytest.raises(ValueError, match=f"line 2 has {LONGEST + 1} pieces; the most is {LONGEST}"):
