@@ -41,11 +41,12 @@ def load_ctranslate2(
     path = ctranslate2_weights(folder)
     if path is None:
         raise ValueError(f"{folder} has no model.bin")
-    check_noted(folder, [each for each in (path, path.with_name(VOCABULARY)) if each.exists()])
+    digests = check_noted(folder, [path])
+    check_noted(folder, [each for each in (path.with_name(VOCABULARY),) if each.exists()])
     stored, vocabulary = read_model(path), read_vocabulary(path.parent)
     weights = marian_weights(stored, path, vocabulary.end)  # another family is no matter of subword models
     source = _source_model((folder, path.parent))
-    digests = check_noted(folder, [path, *_subword_models(source)])
+    digests += check_noted(folder, _subword_models(source))
     where = device_of(device)
     return _opened(folder, source, weights, vocabulary, digests, where, numbers, target_lang, without_script)
 
