@@ -43,11 +43,14 @@ PLAN = Plan(
 
 
 def write_sets(folder: Path) -> None:
-    """Sentences of up to nine words with two made-up translations each."""
+    """Sentences of up to nine words with two made-up translations each, of which every other is a word longer."""
     random = np.random.default_rng(1)
     for name, count in (("dev", SHARD + 8), ("test", 20)):
         for suffix in ("src", "0", "1"):
-            lines = [" ".join("abcdef"[each] for each in random.integers(6, size=size)) for size in sizes(count)]
+            lines = [
+                " ".join("abcdef"[each] for each in random.integers(6, size=size + (suffix == "1") * (index % 2)))
+                for index, size in enumerate(sizes(count))
+            ]
             (folder / f"{name}.{suffix}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
@@ -197,8 +200,30 @@ def test_a_model_without_a_predictor_is_judged_by_what_needs_none(tmp_path: Path
     assert list(judged) == [method.name for method in METHODS if not method.predicts]
     assert {cell.stop for cell in found.grid} == set(plan.stops) - {"predicted-horizon"}
     assert found.lengths["test"].predictor is None
-    assert len(all_tables(found)) == 19
+    assert len(all_tables(found)) == 20
     assert len(headline(found)) == 1
+
+
+def test_true_lengths_are_those_of_the_references_in_a_search_of_their_own(found: Findings) -> None:
+    width = found.study.plan.focus
+    scores = found.scores(found.study.plan.group(width))
+    for name in SETS:
+        material = found.study.materials[name]
+        known = tuple(
+            replace(sentence, predicted=float(np.mean([len(targets[index]) + 1 for targets in material.targets])))
+            for index, sentence in enumerate(material.sentences)
+        )
+        assert set(found.true_lengths[name]) == {method.name for method in METHODS if method.predicts}
+        for method in METHODS:
+            if method.predicts:
+                live = beam_search(found.study.model, known, Decoding(width, scores[method.name], method.stop))
+                texts = [found.study.translator.text(each.hypotheses[0].tokens) for each in live]
+                statistics = bleu_statistics(texts, material.references, lowercase=True)
+                assert found.true_lengths[name][method.name].bleu == bleu_of(statistics.sum(axis=0))
+
+
+def test_references_are_as_far_from_one_another_as_their_lengths(found: Findings) -> None:
+    assert found.lengths["dev"].reference == 0.5  # every other of them has one word more
 
 
 def test_a_study_that_is_not_decoded_cannot_be_judged(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from uncurse.study.findings import GROUPS, Findings
 from uncurse.study.methods import METHODS
 from uncurse.study.opened import SETS
 from uncurse.study.pagedata import shown_methods
-from uncurse.study.table import Table, frozen, share
+from uncurse.study.table import Table, frozen, pair, share
 
 
 def faults_table(findings: Findings) -> Table:
@@ -103,10 +103,20 @@ def lengths_table(findings: Findings) -> Table:
     """How well lengths are expected."""
     rows = []
     for name, found in findings.lengths.items():
-        predictor = "" if found.predictor is None else f"{found.predictor:.2f}"
+        predictor, reference = (
+            "" if error is None else f"{error:.2f}" for error in (found.predictor, found.reference)
+        )
         within = (share(found.within[limit]) for limit in findings.study.plan.limits)
         rows.append(
-            [name, f"{found.mean_length:.1f}", predictor, f"{found.ratio:.2f}", f"{found.line:.2f}", *within]
+            [
+                name,
+                f"{found.mean_length:.1f}",
+                predictor,
+                f"{found.ratio:.2f}",
+                f"{found.line:.2f}",
+                reference,
+                *within,
+            ]
         )
     columns = (
         "",
@@ -114,13 +124,32 @@ def lengths_table(findings: Findings) -> Table:
         "predictor",
         "fixed ratio",
         "line",
+        "reference",
         *(f"≤ {each}" for each in findings.study.plan.limits),
     )
     note = (
-        "Mean absolute error against all references, in tokens; the line was fitted to dev; the last columns have"
-        " the share of references that do not exceed a limit."
+        "Mean absolute error against all references, in tokens; the line was fitted to dev, a reference compared"
+        " with the others. The last columns have the share of references that do not exceed a limit."
     )
     return Table("lengths", "Expected lengths", columns, frozen(rows), note)
+
+
+def true_lengths_table(findings: Findings) -> Table:
+    """What a better length predictor could bring."""
+    plan = findings.study.plan
+    rows = []
+    for method in shown_methods(findings):
+        if method.name not in findings.true_lengths["test"]:
+            continue
+        cells = [method.label]
+        for name in SETS:
+            found = findings.at[name][plan.focus].measures[method.name], findings.true_lengths[name][method.name]
+            cells += [pair(each.bleu, each.ratio) for each in found]
+        rows.append(cells)
+    columns = ("", *(f"{name}, {what}" for name in SETS for what in ("predicted", "true")))
+    note = "True: L is the mean length of the references; everything else, R too, is as it was."
+    title = f"BLEU (length ratio) with predicted and with true lengths, b = {plan.focus}"
+    return Table("true-lengths", title, columns, frozen(rows), note)
 
 
 def tuning_table(findings: Findings) -> Table:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from itertools import combinations
 from statistics import fmean
 from typing import Final, final
 
@@ -17,7 +18,7 @@ from uncurse.stopping import RULES, Exhaustive, Optimal, PredictedHorizon
 from uncurse.study.findings import GROUPS, AtWidth, Ends, Findings, GridCell, LengthError, LimitCell
 from uncurse.study.judged import TIE, Meter, judge_set
 from uncurse.study.material import Material, sample
-from uncurse.study.measures import measures_of
+from uncurse.study.measures import Measures, measures_of
 from uncurse.study.methods import HORIZON, METHODS, Method, Way, scores_of
 from uncurse.study.opened import SETS, Study
 from uncurse.study.probes import EXACT_SCORES
@@ -41,6 +42,7 @@ def evaluate(study: Study, report: Callable[[str], None]) -> Findings:
         bench.grid(),
         bench.limits(),
         {name: _length_error(study, study.materials[name]) for name in SETS},
+        {name: bench.true_lengths(name) for name in SETS},
         bench.systems(),
     )
 
@@ -152,6 +154,21 @@ class _Bench:
             ]
         return tuple(cells)
 
+    def true_lengths(self, name: str) -> dict[str, Measures]:
+        """What the predicted length does where it is read, with the mean length of the references in its place."""
+        self._report(f"judging {name} as if lengths were known")
+        width, material = self._study.plan.focus, self._study.materials[name]
+        traces = self._study.store.load(self._study.recording(name, width))
+        scores = self._scores(width)
+        methods = [method for method in METHODS if method.predicts and method in self._methods(width)]
+        ways = [Way(scores[method.name], method.stop) for method in methods]
+        found = judge_set(
+            material, traces, ways, self._meters[name], self._forced[name],
+            lengths=material.reference_lengths.mean(axis=1).tolist(),
+        )  # fmt: skip
+        exhaustive = _steps(traces, material)
+        return {method.name: measures_of(each, exhaustive) for method, each in zip(methods, found, strict=True)}
+
     def systems(self) -> dict[str, dict[str, Ints]]:
         """The translations that something else has made."""
         found: dict[str, dict[str, Ints]] = {}
@@ -232,10 +249,12 @@ def _length_error(study: Study, material: Material) -> LengthError:
         return float(np.abs(np.asarray(expected)[:, None] - lengths).mean())
 
     predicted = [each for each in material.predicted if each is not None]
+    others = tuple(combinations(lengths.T, 2))
     return LengthError(
         float(lengths.mean()),
         error(predicted) if predicted else None,
         error(study.ratio * sources),
         error(slope * sources + offset),
+        float(fmean(np.abs(one - other).mean() for one, other in others)) if others else None,
         {name: float((lengths <= np.array(limits)[:, None]).mean()) for name, limits in material.limits.items()},
     )

@@ -61,6 +61,7 @@ class LengthError:
     predictor: float | None
     ratio: float
     line: float  # a straight line fitted to dev
+    reference: float | None  # from one reference to another
     within: Mapping[str, float]  # share of references that do not exceed each limit
 
 
@@ -88,6 +89,7 @@ class Findings:
     grid: tuple[GridCell, ...]  # on test, at the width of focus
     limits: tuple[LimitCell, ...]  # on dev
     lengths: Mapping[str, LengthError]  # by set
+    true_lengths: Mapping[str, Mapping[str, Measures]]  # by set and method, as if lengths were known; at the focus
     systems: Mapping[str, Mapping[str, Ints]]  # BLEU's statistics of outside systems, by name and set
 
     def widths(self, group: str) -> tuple[int, ...]:

@@ -83,21 +83,21 @@ def judge_set(
     meter: Meter,
     references: Sequence[Sequence[Forced]],
     limits: Sequence[int] | None = None,
+    lengths: Sequence[float] | None = None,
 ) -> list[Judged]:
-    """Judge every sentence in every way."""
+    """Judge every sentence in every way, under other limits or expected lengths than its own if they are given."""
     pairs = [(way.score, way.stop) for way in ways]
     results: list[list[Result]] = [[] for _ in ways]
     errors: list[list[tuple[bool, bool]]] = [[] for _ in ways]
     for index, trace in enumerate(traces):
         sentence = material.sentences[index]
         limit = sentence.limit if limits is None else limits[index]
-        found = judge_all(trace, pairs, length=sentence.predicted, limit=limit)
+        length = sentence.predicted if lengths is None else lengths[index]
+        found = judge_all(trace, pairs, length=length, limit=limit)
         known: dict[Rescorer, Floats] = {}
         for place, (way, result) in enumerate(zip(ways, found, strict=True)):
             if way.score not in known:
-                known[way.score] = _reference_scores(
-                    way.score, trace, limit, sentence.predicted, references[index]
-                )
+                known[way.score] = _reference_scores(way.score, trace, limit, length, references[index])
             results[place].append(result)
             errors[place].append(_errors(result, known[way.score], references[index]))
     return [_judged(each, meter, wrong) for each, wrong in zip(results, errors, strict=True)]

@@ -32,6 +32,7 @@ def all_tables(findings: Findings) -> list[Table]:
         beyond.limits_table(findings),
         beyond.errors_table(findings),
         beyond.lengths_table(findings),
+        beyond.true_lengths_table(findings),
         beyond.tuning_table(findings),
         beyond.characters_table(findings),
         beyond.costs_table(findings),
