@@ -1,0 +1,224 @@
+"""Folders that Hugging Face's library has saved, with their tokenizers."""
+
+from __future__ import annotations
+
+import io
+import json
+from copy import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sentencepiece
+from families import FAMILIES, generated, random_model
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    GenerationConfig,
+    GPT2Config,
+    M2M100Tokenizer,
+    MarianTokenizer,
+    MBart50Tokenizer,
+    MBartTokenizer,
+    NllbTokenizer,
+    T5Tokenizer,
+)
+
+from uncurse import load
+from uncurse.cli import main
+from uncurse.models.huggingface_folder import frame_of, load_huggingface
+from uncurse.models.predictors import place_of_predictor
+from uncurse.translator import Translator
+
+
+def subwords() -> tuple[bytes, list[str]]:
+    """A small subword model, and its pieces but the special ones."""
+    trained = io.BytesIO()
+    lines = ["the old cat sleeps on the red sofa", "a dog and a cat", "all day in the kitchen", "old dogs sleep"]
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines * 5), model_writer=trained, vocab_size=40, model_type="bpe", minloglevel=2
+    )
+    processor = sentencepiece.SentencePieceProcessor(model_proto=trained.getvalue())
+    return trained.getvalue(), [processor.id_to_piece(piece) for piece in range(3, len(processor))]
+
+
+def tokenizer(kind: str, folder: Path) -> Any:
+    model, words = subwords()
+    known = ["<s>", "<pad>", "</s>", "<unk>", *words]
+    scored = [(piece, -float(rank)) for rank, piece in enumerate(known)]
+    vocabulary, spm = folder / "vocab.json", folder / "pieces.spm"
+    spm.write_bytes(model)
+    if kind == "marian":
+        known = ["</s>", "<unk>", *words, ">>fra<<", ">>ron<<", "<pad>"]
+    vocabulary.write_text(json.dumps({piece: rank for rank, piece in enumerate(known)}))
+    if kind == "marian":
+        return MarianTokenizer(str(spm), str(spm), str(vocabulary))
+    if kind == "m2m100":
+        return M2M100Tokenizer(str(vocabulary), str(spm))
+    if kind == "nllb":
+        return NllbTokenizer(vocab=json.loads(vocabulary.read_text()), merges=[])
+    if kind == "t5":
+        return T5Tokenizer(vocab=[("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), *scored[4:]])
+    return MBartTokenizer(vocab=scored) if kind == "mbart" else MBart50Tokenizer(vocab=scored)
+
+
+def saved(kind: str, folder: Path) -> Path:
+    """A folder with a tokenizer and a random model."""
+    own = tokenizer(kind, folder)
+    config: Any = copy(FAMILIES[{"nllb": "m2m100"}.get(kind, kind)][0])
+    config.vocab_size = config.decoder_vocab_size = max(own.get_vocab().values()) + 1
+    if kind == "m2m100":
+        config.vocab_size += 108  # its languages are apart
+    if kind == "marian":
+        config.pad_token_id = config.decoder_start_token_id = own.pad_token_id
+    if kind == "mbart":
+        config.decoder_start_token_id = own.lang_code_to_id["fr_XX"]
+    model = random_model(config, 1)
+    model.generation_config.max_length = 60
+    model.generation_config.bad_words_ids = [[config.pad_token_id], *([word] for word in range(5, 25))]
+    model.generation_config.renormalize_logits = True
+    model.save_pretrained(folder)
+    own.save_pretrained(folder)
+    return folder
+
+
+LANGUAGES: dict[str, tuple[str | None, str | None]] = {
+    "marian": (None, None),
+    "t5": (None, None),
+    "m2m100": ("en", "fr"),
+    "nllb": ("eng_Latn", "fra_Latn"),
+    "mbart": ("en_XX", "fr_XX"),
+    "mbart50": ("en_XX", "fr_XX"),
+}
+WITHOUT_SACREMOSES = pytest.mark.filterwarnings("ignore:Recommended")
+LINES = ["the old cat sleeps", "a dog", "all day on the sofa"]
+
+
+@WITHOUT_SACREMOSES
+@pytest.mark.parametrize("kind", LANGUAGES)
+def test_a_folder_translates_as_generate_does(kind: str, tmp_path: Path) -> None:
+    source_lang, target_lang = LANGUAGES[kind]
+    loaded = load_huggingface(saved(kind, tmp_path), "cpu", source_lang, target_lang)
+    assert [loaded.source.decode(each) for each in loaded.source.encode(LINES)] == LINES
+    assert [loaded.target.decode(each) for each in loaded.target.encode(LINES)] == LINES
+    translator = Translator(loaded.model, loaded.source, loaded.target, None)
+    ours = translator.translate(LINES, beam=3, score="bp-norm", ratio=1.5)
+
+    own: Any = AutoTokenizer.from_pretrained(tmp_path)
+    first = None
+    if source_lang is not None:
+        own.src_lang = source_lang
+        first = own.convert_tokens_to_ids(f"__{target_lang}__" if kind == "m2m100" else target_lang)
+    forced = {} if first is None or kind == "mbart" else {"forced_bos_token_id": first}
+    model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
+    given = own(LINES, padding=True, return_tensors="pt")
+    options = {"max_new_tokens": None, "beam_size": 3, "score": "bp-norm", "length": 1.5, **forced}
+    sequences = generated(model, {key: given[key] for key in ("input_ids", "attention_mask")}, **options)
+    found = [each.result.hypotheses[0].tokens for each in ours if each.result is not None]
+    prompt = sequences.shape[1] - max(map(len, found))
+    padding = own.pad_token_id
+    expected = [tuple(token for token in row[prompt:] if token != padding) for row in sequences.tolist()]
+    assert found == expected
+    assert len(set(found)) == len(LINES)
+    assert [each.texts[0] for each in ours] == own.batch_decode(expected, skip_special_tokens=True)
+
+
+def test_a_target_without_a_start_token_starts_with_its_language(tmp_path: Path) -> None:
+    own = tokenizer("mbart", tmp_path)
+    config = GenerationConfig(bos_token_id=0, pad_token_id=1, eos_token_id=2)  # type: ignore[no-untyped-call]
+    assert frame_of(own, config, "en_XX", "fr_XX").prompt == (own.lang_code_to_id["fr_XX"],)
+
+
+@WITHOUT_SACREMOSES
+def test_a_target_language_that_the_source_names_is_a_tag_of_the_source(tmp_path: Path) -> None:
+    own = AutoTokenizer.from_pretrained(saved("marian", tmp_path))
+    plain, tagged = (load_huggingface(tmp_path, target_lang=language) for language in (None, "fra"))
+    (framed,) = own([">>fra<< a dog"])["input_ids"]
+    expected, _ = plain.model.step(plain.model.start([framed[:-1]]), np.array([plain.model.begin]), 9, False)
+    found, _ = tagged.model.step(
+        tagged.model.start(tagged.source.encode(["a dog"])), np.array([plain.model.begin]), 9, False
+    )
+    assert np.abs(found.log_probs - expected.log_probs).max() < 1e-6
+    assert plain.model.signature != tagged.model.signature
+
+
+@WITHOUT_SACREMOSES
+@pytest.mark.parametrize(
+    ("kind", "languages", "message"),
+    [
+        ("m2m100", {}, "source_lang is needed: this model knows 100 languages"),
+        ("m2m100", {"source_lang": "en"}, "target_lang is needed"),
+        ("nllb", {"source_lang": "eng_Latn", "target_lang": "fra_Latin"}, "did you mean 'fra_Latn'"),
+        (
+            "mbart50",
+            {"source_lang": "en_XY", "target_lang": "fr_XX"},
+            "source_lang = 'en_XY' is not known .*'en_XX'",
+        ),
+        ("marian", {"source_lang": "fra"}, "source_lang = 'fra' is not known to this model; it takes none"),
+        ("marian", {"target_lang": "fr"}, "target_lang = 'fr' is not known to this model; did you mean 'fra'"),
+        ("t5", {"target_lang": "fr"}, "it takes none"),
+    ],
+)
+def test_a_language_that_cannot_act_is_refused(
+    kind: str, languages: dict[str, str], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        load_huggingface(saved(kind, tmp_path), **languages)
+
+
+@pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
+def test_a_marian_model_that_the_own_runtime_does_not_do_is_run_by_transformers(tmp_path: Path) -> None:
+    folder = saved("marian", tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "scale_embedding": False}))
+    translator = load(folder, target_lang="fra")
+    assert translator.model.signature.startswith("marian-")
+    assert len(list(translator.translate(["the cat"], beam=2, score="length-norm"))) == 1
+
+
+@WITHOUT_SACREMOSES
+def test_each_pair_of_languages_has_its_own_predictor(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, text = saved("m2m100", tmp_path), tmp_path / "text"
+    text.write_text("\n".join(LINES * 5), encoding="utf-8")
+    pairs = [f"--{name}={text}" for name in ("source", "target", "test-source", "test-target")]
+    fit = ["fit-length", "--model", str(folder), *pairs, "--source-lang=en", "--target-lang"]
+    main([*fit, "fr"])
+    french, german = (load_huggingface(folder, "cpu", "en", target) for target in ("fr", "de"))
+    assert french.predictor is not None
+    assert german.predictor is None  # and nothing is in its way
+    main([*fit, "de"])
+    place = place_of_predictor(folder, german.fingerprint)
+    sound = place.read_bytes()
+    place.write_bytes(sound[:-9])
+    with pytest.raises(ValueError, match=r"is not a length predictor: .*; delete it, or fit another"):
+        load_huggingface(folder, "cpu", "en", "de").predictor  # noqa: B018
+    main([*fit, "de"])
+    assert place.read_bytes() == sound
+    assert "predictor" in capsys.readouterr().out
+
+
+@WITHOUT_SACREMOSES
+@pytest.mark.parametrize("kind", ["t5", "m2m100", "nllb", "mbart50"])
+def test_a_model_without_a_tokenizer_is_refused(kind: str, tmp_path: Path) -> None:
+    folder = saved(kind, tmp_path)
+    for path in folder.iterdir():
+        if path.name not in ("config.json", "generation_config.json", "model.safetensors"):
+            path.unlink()
+    with pytest.raises(ValueError, match="it has no tokenizer"):
+        load_huggingface(folder, "cpu", *LANGUAGES[kind])
+
+
+def test_what_is_no_model_is_refused_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    GPT2Config().save_pretrained(tmp_path / "decoder")
+    (tmp_path / "empty").mkdir()
+    for name, message in (
+        (tmp_path / "decoder", "it is not an encoder-decoder"),
+        (tmp_path / "empty", "cannot be loaded as a sequence-to-sequence model"),
+        ("nobody/nothing", "it is not a folder here, and from the hub it cannot be had"),
+    ):
+        with pytest.raises(ValueError, match=message) as caught:
+            load_huggingface(name)
+        assert str(name) in str(caught.value)
+        assert "\n" not in str(caught.value)
