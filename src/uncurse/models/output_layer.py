@@ -37,14 +37,17 @@ class OutputLayer:
         ]
 
     def best(self, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """Log-probabilities and numbers of the k best outputs, falling, [rows, k]."""
+        """Log-probabilities and numbers of the k best outputs, [rows, k]: falling, but all as they come."""
         given = Given(rows)
         if 4 * k > self._computed:  # most are wanted: sorted once is cheaper than again with every chunk
             logits = torch.cat([product(given) for _, product in self._chunks], dim=1)
             if self._allowed is not None:
                 every = logits.new_full((len(rows), self.outputs), -torch.inf)
                 logits = every.index_copy(1, self._allowed, logits)
-            return logits.log_softmax(dim=1).topk(k, dim=1)
+            log_probs = logits.log_softmax(dim=1)
+            if k == self.outputs:  # as in forced decoding: sorting would cost many times what computing does
+                return log_probs, torch.arange(k, device=rows.device).expand(len(rows), k)
+            return log_probs.topk(k, dim=1)
         best = _Best(rows.new_empty(len(rows), 0), torch.empty(len(rows), 0, dtype=torch.long, device=rows.device))
         total = rows.new_full((len(rows),), -torch.inf)
         for first, product in self._chunks:
