@@ -16,6 +16,7 @@ from uncurse.length import (
     FixedRatio,
     LengthPredictor,
     Limit,
+    PredictedLimit,
     QuantileLimit,
     fingerprint_of,
     limits_of,
@@ -85,6 +86,11 @@ class Task:
     def __post_init__(self) -> None:
         checked_count("batch_tokens", self.batch_tokens)
         checked_count("min_length", self.min_length, low=0)
+        asked = needs(self.decoding.score).prediction or self.decoding.stop.needs_prediction
+        if self.ratio is not None and not asked and not isinstance(self.limit, PredictedLimit):
+            raise ValueError(
+                f"a ratio of {self.ratio:g} is not allowed: neither the score nor the stopping rule reads a length"
+            )
         if isinstance(self.limit, Limit) and not self.limit.per_piece and self.min_length > self.limit.constant:
             raise ValueError(
                 f"a least length of {self.min_length} tokens is not allowed: the limit is {self.limit.constant}"

@@ -9,6 +9,7 @@ import pytest
 import schemathesis
 from hypothesis import settings
 from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import positive_data_acceptance
 from served import Quantiles, letters, serving
 
 from uncurse import RULES, SCORES
@@ -51,5 +52,9 @@ def test_the_names_used_here_are_names() -> None:
 @settings(max_examples=25, derandomize=True)
 def test_every_answer_is_as_described(case: schemathesis.Case[Any], address: str) -> None:
     response = case.call(base_url=address)
-    too_late = response.status_code == 503  # some are given no time at all; that is no mistake of the service
-    case.validate_response(response, excluded_checks=[not_a_server_error] if too_late else [])
+    excluded: list[Any] = []
+    if response.status_code == 503:  # some are given no time at all; that is no mistake of the service
+        excluded.append(not_a_server_error)
+    if response.status_code == 422 and "neither the score nor the stopping rule reads a length" in response.text:
+        excluded.append(positive_data_acceptance)  # which fields go together is more than a schema can say, too
+    case.validate_response(response, excluded_checks=excluded)

@@ -157,6 +157,7 @@ FIELDS = [
     ({"sentences": ["a"], "max_length": "q0.8", "ratio": 1.5}, ["#/max_length"]),
     ({"sentences": ["a"], "max_length": "999999"}, ["#/max_length"]),
     ({"sentences": ["a"], "ratio": 0}, ["#/ratio"]),
+    ({"sentences": ["a"], "ratio": 1.5, "score": "log-prob"}, ["#/ratio"]),
     ({"sentences": ["a"], "deadline": 51}, ["#/deadline"]),
     ({"sentences": ["a"], "deadline": -1}, ["#/deadline"]),
     ({"sentences": ["a"], "bem": 1, "beam": "x"}, ["#/beam", "#/bem"]),

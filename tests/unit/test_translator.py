@@ -112,6 +112,15 @@ def test_an_expected_length_is_needed_by_scores_that_read_it() -> None:
     assert translator.translate(["ab"], score="log-prob")[0].predicted is None
 
 
+@pytest.mark.parametrize(("stop", "limit"), [("optimal", None), ("optimal", "3x"), ("beam-full", "q0.8")])
+def test_a_ratio_that_nothing_reads_is_refused(stop: str, limit: str | None) -> None:
+    decoding = Decoding.of(3, "length-norm", stop)
+    with pytest.raises(ValueError, match=r"a ratio of 1\.5 is not allowed"):
+        Task(decoding, None if limit is None else parse_limit(limit), ratio=1.5)
+    assert Task(decoding, parse_limit("predicted"), ratio=1.5).ratio == 1.5
+    assert Task(Decoding.of(3, "length-norm", "predicted-horizon"), ratio=1.5).ratio == 1.5
+
+
 def test_a_record_says_everything_in_one_line() -> None:
     finished, empty = TRANSLATOR.translate(["abc", ""], n_best=2)
     record = json.loads(json_line(finished))

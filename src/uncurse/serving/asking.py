@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from uncurse.decoding import Decoding, Slots
 from uncurse.length import AnyLimit, FixedRatio, LengthPredictor, PredictedLimit, QuantileLimit, parse_limit
-from uncurse.rescoring import SCORES, LogProb, needs
+from uncurse.rescoring import SCORES, needs
 from uncurse.serving.options import Limits
 from uncurse.serving.orders import ExplanationOrder, Refused, TranslationOrder
 from uncurse.stopping import RULES
@@ -103,7 +103,11 @@ class TranslationRequest(BaseModel):
         for field, needed in (("score", wanted.prediction), ("stop", decoding.stop.needs_prediction)):
             if needed and predictor is None:
                 raise Refused((field,), "this needs an expected length, and the model predicts none: give a ratio")
-        return TranslationOrder(Task(decoding, _limit(self.max_length, predictor), self.ratio))
+        limit = _limit(self.max_length, predictor)
+        try:
+            return TranslationOrder(Task(decoding, limit, self.ratio))
+        except ValueError as error:
+            raise Refused(("ratio",), str(error)) from None
 
 
 @final
@@ -128,7 +132,7 @@ class ExplanationRequest(BaseModel):
         predictor = _predictor(translator, self.ratio)
         if predictor is None:
             raise Refused(("ratio",), "an expected length is needed, and this model predicts none: give a ratio")
-        decoding = Decoding(_width(self.beam, limits), LogProb(), slots=Slots(self.slots))
+        decoding = Decoding(_width(self.beam, limits), slots=Slots(self.slots))
         return ExplanationOrder(Task(decoding, _limit(self.max_length, predictor), self.ratio), self.reward)
 
 
