@@ -439,6 +439,32 @@ def test_a_killed_process_leaves_no_half_model_and_the_next_call_cleans_up(
     assert registry.left() == ["toy-zh-en"]
 
 
+@pytest.mark.parametrize("request_to_end", [signal.SIGTERM, signal.SIGHUP])
+def test_a_process_that_is_asked_to_end_leaves_nothing_behind_and_nobody_running(
+    registry: Registry, tmp_path: Path, request_to_end: signal.Signals
+) -> None:
+    running = tmp_path / "pip"
+    waiting = (
+        f"import os, pathlib, time; pathlib.Path({str(running)!r}).write_text(str(os.getpid())); time.sleep(60)"
+    )
+    code = (
+        "import subprocess, sys; from uncurse.cli import main; run = subprocess.run\n"
+        f"subprocess.run = lambda command, **how: run([sys.executable, '-c', {waiting!r}], **how)\n"
+        "main(['models', 'get', 'opus-mt-zh-en'])"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], env={**os.environ, "UNCURSE_CACHE": str(registry.models.parent)}
+    )
+    deadline = time.monotonic() + 30
+    while not (running.exists() and running.read_text()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(request_to_end)
+    assert process.wait(30) == 128 + request_to_end
+    assert registry.left() == []
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(running.read_text()), 0)
+
+
 def test_leftovers_make_room_before_the_download(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     (registry.models / ".toy-zh-en.abc.part" / "archive").mkdir(parents=True)
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import math
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -35,7 +39,24 @@ def get(name: Annotated[str, typer.Argument(help="A name from `uncurse models`."
     entry = known(name)
     if folder_of(name) is None:
         typer.echo(f"fetching some {_megabytes(entry.source.size)}; this may take minutes", err=True)
-    typer.echo(f"{name} is in {fetched(name)}\n{entry.attribution}\nlicence: {entry.licence}")
+    with _ending_in_order():
+        folder = fetched(name)
+    typer.echo(f"{name} is in {folder}\n{entry.attribution}\nlicence: {entry.licence}")
+
+
+@contextmanager
+def _ending_in_order() -> Iterator[None]:
+    """Clear away what was begun, and end what was started, when this process is asked to end."""
+
+    def leave(number: int, _: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = {each: signal.signal(each, leave) for each in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 def _description(entry: Entry, folder: Path | None) -> str:
