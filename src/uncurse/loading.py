@@ -84,12 +84,12 @@ def folder_for(model: Path | str | None) -> Path | None:
 
 
 def _is_transformer(folder: Path) -> bool:
-    from uncurse.models.marian import CONFIG, can_be_run, read_config
+    from uncurse.models.marian import CONFIG, can_be_run
     from uncurse.models.transformer_folder import ctranslate2_weights
 
     if ctranslate2_weights(folder) is not None:
         return True
-    return (folder / CONFIG).exists() and can_be_run(read_config(folder))
+    return (folder / CONFIG).exists() and can_be_run(folder)
 
 
 def _refuse(

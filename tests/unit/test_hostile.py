@@ -153,7 +153,11 @@ EMBEDDINGS = b"decoder/embeddings/weight"
         (renamed(b"encoder/layer_1/ffn/layer_norm/beta", b"encoder/layer_1/ffn/layer_norm/beta"[:-4] + b"gamm"),
          "another family|lacks"),
         (lambda content: content + b"more", "goes on after its end"),
-        (after(b"decoder/num_heads", 2, struct.pack("<IH", 2, 3)), "16 numbers cannot be shared by 3 heads"),
+        (lambda content: after(b"encoder/num_heads", 2, struct.pack("<IH", 2, 3))(
+            after(b"decoder/num_heads", 2, struct.pack("<IH", 2, 3))(content)
+         ), "16 numbers cannot be shared by 3 heads"),
+        (after(b"encoder/num_heads", 2, struct.pack("<IH", 2, 4)), "4 in the encoder and 2 in the decoder"),
+        (after(b"encoder/activation", 2, struct.pack("<IB", 1, 0)), "0 in the encoder and 2 in the decoder"),
         (after(b"decoder/position_encodings/encodings", 14, struct.pack("<f", np.nan)), "is not finite"),
     ],
 )  # fmt: skip
@@ -266,12 +270,12 @@ def test_damaged_marian_weights_are_one_line_when_they_are_read(
         ({"decoder_layers": "2"}, "decoder_layers is '2' and not a whole number"),
         ({"encoder_attention_heads": 3, "decoder_attention_heads": 3}, "cannot be shared by 3 heads"),
         ({"encoder_attention_heads": 0, "decoder_attention_heads": 0}, "cannot be shared by 0 heads"),
-        ({"decoder_attention_heads": None}, "decoder_attention_heads is None"),
+        ({"decoder_attention_heads": None}, "field 'decoder_attention_heads'"),
         ({"eos_token_id": 99}, "</s> is token 99 of 41"),
         ({"eos_token_id": -1}, "</s> is token -1 of 41"),
         ({"pad_token_id": 99}, "has no embedding"),
         ({"decoder_start_token_id": -7}, "has no embedding"),
-        ({"activation_function": ["relu"]}, "cannot be run"),
+        ({"activation_function": ["relu"]}, "field 'activation_function'"),
         ({"scale_embedding": float("nan")}, "NaN is not a number"),
     ],
 )

@@ -167,11 +167,21 @@ def test_a_language_that_cannot_act_is_refused(
         load_huggingface(saved(kind, tmp_path), **languages)
 
 
-@pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
-def test_a_marian_model_that_the_own_runtime_does_not_do_is_run_by_transformers(tmp_path: Path) -> None:
+@WITHOUT_SACREMOSES
+@pytest.mark.parametrize(
+    "other", [{"scale_embedding": False}, {"encoder_attention_heads": 4}, {"activation_function": "gelu_new"}, {}]
+)
+def test_a_marian_model_that_the_own_runtime_does_not_do_is_run_by_transformers(
+    tmp_path: Path, other: dict[str, object]
+) -> None:
     folder = saved("marian", tmp_path)
     config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "scale_embedding": False}))
+    (folder / "config.json").write_text(json.dumps({**config, **other}))
+    if not other:  # weights in several files
+        network = AutoModelForSeq2SeqLM.from_pretrained(folder)
+        (folder / "model.safetensors").unlink()
+        network.save_pretrained(folder, max_shard_size="10KB")
+        assert len(list(folder.glob("*.safetensors"))) > 1
     translator = load(folder, target_lang="fra")
     assert translator.model.signature.startswith("marian-")
     assert len(list(translator.translate(["the cat"], beam=2, score="length-norm"))) == 1

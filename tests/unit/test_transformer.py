@@ -18,6 +18,7 @@ import uncurse
 from uncurse import Decoding, Sentence, beam_search
 from uncurse.cli import main
 from uncurse.corpus import Opening
+from uncurse.forced import force_decode
 from uncurse.loading import load, open_model
 from uncurse.models import output_layer, products
 from uncurse.models.ctranslate2 import marian_weights, read_model
@@ -321,6 +322,25 @@ def test_what_ctranslate2_converts_is_read(tmp_path: Path, kind: str | None) -> 
         best = result.hypotheses[0]
         assert [PIECES[token] for token in best.tokens[:-1]] == peer_result.hypotheses[0]
         assert best.score == pytest.approx(peer_result.scores[0], abs=1e-3)
+
+
+@pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
+def test_a_bias_of_zeros_which_ctranslate2_does_not_store_is_zero(tmp_path: Path) -> None:
+    ctranslate2 = pytest.importorskip("ctranslate2", reason="CTranslate2 is not installed")
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    weights, folder = tiny_weights(seed=2), tmp_path / "converted"
+    weights.vectors["decoder/projection/bias"].zero_()
+    write_marian(tmp_path / "marian", weights)
+    ctranslate2.converters.TransformersConverter(
+        str(tmp_path / "marian"), copy_files=["source.spm", "target.spm"]
+    ).convert(str(folder))
+    assert "decoder/projection/bias" not in read_model(folder / "model.bin")
+    source, target = (5, 6, 7), (9, 8, 30, 4)
+    (ours,) = force_decode(open_model(folder).model, [source], [target])
+    peer = ctranslate2.Translator(str(folder), device="cpu", compute_type="float32", intra_threads=1)
+    given = [[PIECES[piece] for piece in pieces] for pieces in ((*source, END), target)]
+    (theirs,) = peer.score_batch([given[0]], [given[1]])
+    assert ours.log_probs == pytest.approx(theirs.log_probs, abs=1e-3)
 
 
 def test_hugging_face_says_the_same_of_the_same_weights(tmp_path: Path) -> None:

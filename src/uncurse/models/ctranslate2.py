@@ -17,7 +17,7 @@ from torch import Tensor
 
 from uncurse.jsonfile import read_json
 from uncurse.models.products import Matrix
-from uncurse.models.transformer_weights import TransformerWeights
+from uncurse.models.transformer_weights import OUTPUT_BIAS, TransformerWeights
 from uncurse.text.vocabulary import Vocabulary
 
 VERSION: Final = 6
@@ -137,6 +137,9 @@ def marian_weights(arrays: Mapping[str, NDArray[Any]], path: Path, end: int) -> 
         for side in ("encoder", "decoder"):
             _check_scale(arrays, f"{side}/scale_embeddings")
         activation, heads = _flag(arrays, "decoder/activation"), _flag(arrays, "decoder/num_heads")
+        for name, own in (("activation", activation), ("num_heads", heads)):
+            if f"encoder/{name}" in arrays and (found := _flag(arrays, f"encoder/{name}")) != own:
+                raise ValueError(f"its {name} is {found} in the encoder and {own} in the decoder")
         if activation not in ACTIVATIONS:
             raise ValueError(f"it is of another family, its activation is number {activation}")
         return TransformerWeights(*_parts(arrays), heads, ACTIVATIONS[activation], end)
@@ -184,6 +187,8 @@ def _parts(arrays: Mapping[str, NDArray[Any]]) -> tuple[dict[str, Matrix], dict[
             matrices[name.removesuffix("/weight")] = Matrix(tensor.float() / float(scale.item()))
         else:
             raise ValueError(f"{name} has {scale.size} scales and not one")
+    if OUTPUT_BIAS not in vectors and "decoder/embeddings" in matrices:  # one of zeros is not stored
+        vectors[OUTPUT_BIAS] = torch.zeros(len(matrices["decoder/embeddings"].values))
     return matrices, vectors
 
 

@@ -20,6 +20,7 @@ from uncurse.models.transformer_weights import TransformerWeights
 
 CONFIG: Final = "config.json"
 TENSORS: Final = "model.safetensors"
+SEVERAL: Final = "model.safetensors.index.json"  # says which of several files each tensor is in
 PLACES: Final = 2048  # for which positions are worked out; they have a formula and no weights
 PARTS: Final = {  # ours, and the tensors of theirs that lie one above the other in it
     "self_attention/linear_0": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
@@ -58,26 +59,35 @@ def read_config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def can_be_run(config: dict[str, Any]) -> bool:
+def can_be_run(folder: Path) -> bool:
     """Whether a model does what this runtime does; for others there is the library it comes from."""
-    return config.get("model_type") == "marian" and all(
-        config.get(name, expected) == expected for name, expected in REQUIRED.items()
-    )
+    config = read_config(folder)
+    in_one_file = (folder / TENSORS).exists() or not (folder / SEVERAL).exists()
+    return config.get("model_type") == "marian" and in_one_file and _unlike(config) is None
+
+
+def _unlike(config: dict[str, Any]) -> str | None:
+    """What of a model this runtime does not do."""
+    for name, expected in REQUIRED.items():
+        found = config.get(name, expected)
+        if found != expected:
+            return f"{name} is {found!r} and not {expected!r}"
+    heads = [config.get(f"{side}_attention_heads") for side in ("encoder", "decoder")]
+    if heads[0] != heads[1]:
+        return f"{heads[0]} heads of the encoder and {heads[1]} of the decoder cannot be run"
+    if (activation := config.get("activation_function")) not in tuple(ACTIVATIONS):
+        return f"activation {activation!r} cannot be run"
+    return None
 
 
 def read_marian(folder: Path) -> TransformerWeights:
     """The weights of a folder; a model that computes something else is refused by name."""
     config = read_config(folder)
-    for name, expected in REQUIRED.items():
-        found = config.get(name, expected)
-        if found != expected:
-            raise ValueError(f"{folder / CONFIG}: {name} is {found!r} and not {expected!r}")
+    if (unlike := _unlike(config)) is not None:
+        raise ValueError(f"{folder / CONFIG}: {unlike}")
     for name in WHOLE:
         if type(config.get(name)) is not int:
             raise ValueError(f"{folder / CONFIG}: {name} is {config.get(name)!r} and not a whole number")
-    heads, activation = config["decoder_attention_heads"], config.get("activation_function")
-    if heads != config["encoder_attention_heads"] or activation not in tuple(ACTIVATIONS):
-        raise ValueError(f"{folder / CONFIG}: {heads} heads or activation {activation!r} cannot be run")
     try:
         tensors = load_tensors((folder / TENSORS).read_bytes())
         return _weights(config, {name: _floats(name, tensor) for name, tensor in tensors.items()})
