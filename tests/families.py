@@ -13,7 +13,9 @@ from transformers import (
     M2M100Config,
     MarianConfig,
     MBartConfig,
+    NllbMoeConfig,
     PreTrainedModel,
+    SwitchTransformersConfig,
     T5Config,
 )
 
@@ -60,6 +62,21 @@ FAMILIES: dict[str, tuple[Any, Frame]] = {
         MBartConfig(**SIZE, forced_eos_token_id=None, decoder_start_token_id=2),
         Frame((38,), (2,), (2, 37), end=2),
     ),
+    "nllb-moe": (
+        NllbMoeConfig(**SIZE, num_experts=2, expert_capacity=64, encoder_sparse_step=2, decoder_sparse_step=2),
+        Frame((38,), (2,), (2, 37), end=2),
+    ),
+    "switch": (
+        SwitchTransformersConfig(
+            **T5_SIZE,
+            num_decoder_layers=2,
+            num_sparse_encoder_layers=1,
+            num_sparse_decoder_layers=1,
+            num_experts=2,
+            expert_capacity=64,
+        ),
+        Frame((), (1,), (0,), end=1),
+    ),
 }
 LED = LEDConfig(
     vocab_size=40, d_model=16, encoder_layers=2, decoder_layers=2, encoder_attention_heads=2,
@@ -67,7 +84,17 @@ LED = LEDConfig(
     max_encoder_position_embeddings=64, max_decoder_position_embeddings=20,
 )  # fmt: skip
 SOURCES = [(5, 6, 7, 8), (9,), (12, 4, 4, 20), (11, 3), (30, 31, 32, 33, 34, 35), (6, 6)]
+EAGER_ONLY = ("nllb-moe", "switch")
 EVERY_FAMILY = pytest.mark.parametrize("family", FAMILIES)
+EVERY_IMPLEMENTATION = pytest.mark.parametrize(
+    ("family", "implementation"),
+    [
+        (family, each)
+        for family in FAMILIES
+        for each in ("eager", "sdpa")
+        if family not in EAGER_ONLY or each == "eager"
+    ],
+)
 
 
 def random_model(config: Any, seed: int, **options: str) -> Any:

@@ -39,7 +39,7 @@ from uncurse.result import Result
 from uncurse.search import beam_search
 from uncurse.translator import DEFAULT_LEVEL
 
-TAGGED: Final = ("m2m_100", "mbart")  # families whose texts carry the tag of their language
+TAGGED: Final = ("m2m_100", "mbart", "nllb-moe")  # families whose texts carry the tag of their language
 
 
 @final

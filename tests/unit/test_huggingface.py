@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from families import EVERY_FAMILY, FAMILIES, LED, SOURCES, network, random_model
+from families import EVERY_FAMILY, EVERY_IMPLEMENTATION, FAMILIES, LED, SOURCES, network, random_model
+from transformers import BertConfig, EncoderDecoderConfig, EncoderDecoderModel
 
 import uncurse
 from uncurse import Decoding, Sentence
@@ -15,8 +16,7 @@ from uncurse.models.huggingface import Frame, HuggingFaceStepModel
 from uncurse.testing import check_step_model
 
 
-@EVERY_FAMILY
-@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+@EVERY_IMPLEMENTATION
 def test_every_family_keeps_the_contract_of_a_step_model(family: str, implementation: str) -> None:
     model = HuggingFaceStepModel(network(family, 1, implementation=implementation), FAMILIES[family][1])
     assert model.attends == (implementation == "eager")
@@ -101,6 +101,20 @@ def test_sides_may_have_different_numbers_of_positions() -> None:
     model = HuggingFaceStepModel(random_model(LED, 1, attn_implementation="eager"), Frame((0,), (2,), (2,), end=2))
     check_step_model(model, SOURCES)
     assert (model.longest_source, model.longest_output) == (62, 20)
+
+
+def test_two_models_put_together_have_the_positions_of_each() -> None:
+    sizes: dict[str, Any] = {
+        "vocab_size": 40, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+    }  # fmt: skip
+    encoder = BertConfig(**sizes, max_position_embeddings=30)
+    decoder = BertConfig(**sizes, max_position_embeddings=20, is_decoder=True, add_cross_attention=True)
+    torch.manual_seed(1)
+    own = EncoderDecoderModel(EncoderDecoderConfig.from_encoder_decoder_configs(encoder, decoder))
+    model = HuggingFaceStepModel(own.train(mode=False), Frame((1,), (2,), (3,), end=2))
+    assert (model.longest_source, model.longest_output) == (28, 20)
+    check_step_model(model, SOURCES)
 
 
 def test_rows_of_sentences_that_change_places_are_refused() -> None:

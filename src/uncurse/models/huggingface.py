@@ -119,6 +119,15 @@ class Cohorts:
         return type(self)(self.cohorts + other.cohorts)
 
 
+@final
+@dataclass
+class _Encoded(BaseModelOutput):
+    """What an encoder has found; models of several experts also ask which of them it chose."""
+
+    router_logits: Tensor | None = None
+    router_probs: Tensor | None = None
+
+
 def advance(
     network: PreTrainedModel, state: Cohorts, tokens: Ints, k: int, attention: bool, read: Readout
 ) -> tuple[Continuations, Cohorts]:
@@ -133,7 +142,7 @@ def advance(
         check_positions(network, "decoder", fed.shape[1])
         states: Any = cohort.memory.states
         output = network(
-            encoder_outputs=BaseModelOutput(last_hidden_state=states),
+            encoder_outputs=_Encoded(last_hidden_state=states),
             attention_mask=cohort.memory.mask,
             decoder_input_ids=fed[:, -1:] if begun else fed,
             past_key_values=cohort.cache,
@@ -171,8 +180,9 @@ def check_positions(network: PreTrainedModel, side: Side, length: int) -> None:
 
 def positions_of(network: PreTrainedModel, side: Side) -> int | None:
     """How many tokens a text can have; None if it has no end, as with relative positions."""
+    config = getattr(network.config, side, network.config)  # two models that were put together have one each
     for name in (f"max_{side}_position_embeddings", "max_position_embeddings"):
-        most: int | None = getattr(network.config, name, None)
+        most: int | None = getattr(config, name, None)
         if most is not None and (type(most) is not int or most < 1):
             raise ValueError(f"{name} = {most!r} is not allowed: it must be a whole number")
         if most is not None:
