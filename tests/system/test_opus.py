@@ -139,8 +139,11 @@ def test_a_sentence_is_translated_alike_alone_and_in_a_batch(
     for sentence, result in zip(sentences, together, strict=True):
         (alone,) = beam_search(opened.model, [sentence], decoding)
         one, two = alone.hypotheses[0], result.hypotheses[0]
-        assert not (one.tokens != two.tokens and abs(one.score - two.score) > 1e-4)
-        assert one.log_prob == pytest.approx(two.log_prob, abs=1e-4 * one.length) or one.tokens != two.tokens
+        if one.tokens == two.tokens:
+            assert one.log_probs == pytest.approx(two.log_probs, abs=1e-4)
+        else:
+            print(f"near a tie: {one.score:.5f} {one.tokens} and {two.score:.5f} {two.tokens}")  # noqa: T201
+            assert abs(one.score - two.score) <= 1e-4
 
 
 @pytest.fixture(scope="module")
@@ -167,10 +170,11 @@ def test_stopping_when_it_is_proved_loses_nothing(
         assert live.steps <= exhaustive.steps
 
 
-def test_lengths_are_predicted_as_the_model_translates(
-    opened: OpenModel, sources: list[tuple[int, ...]], vocabulary: Vocabulary
-) -> None:
+def test_lengths_are_predicted_as_the_model_translates(opened: OpenModel, vocabulary: Vocabulary) -> None:
+    """On news of every length."""
     assert opened.predictor is not None
+    lines = TEXT.read_text(encoding="utf-8").splitlines()
+    sources = [tuple(pieces) for pieces in opened.source.encode(lines[:: len(lines) // (4 * COUNT)])]
     lengths = np.array([len(source) for source in sources])
     predicted = opened.predictor.predict(lengths, opened.model.features(sources))
     greedy = beam_search(
@@ -180,4 +184,4 @@ def test_lengths_are_predicted_as_the_model_translates(
     assert 0.9 < predicted.mean() / np.mean([each.length for each in found]) < 1.15
     texts = [vocabulary.text(each.tokens) for each in found]
     again = [len(pieces) + 1 for pieces in RankedPieces(vocabulary).encode(texts)]
-    assert abs(np.mean(again) - np.mean([each.length for each in found])) < 0.5
+    assert abs(np.mean(again) - np.mean([each.length for each in found])) < 0.4
