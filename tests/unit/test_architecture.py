@@ -16,6 +16,7 @@ ORDER = [
     "arrays",
     "version",
     "files",
+    "signals",
     "bar",
     "jsonfile",
     "pages",

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import Annotated
 
 import typer
 
 from uncurse.catalogue import BOXED, CATALOGUE, Entry, folder_of, known
 from uncurse.catalogue import get as fetched
+from uncurse.signals import answered
 
 models_app = typer.Typer(help="The models there are; `get` fetches one.", rich_markup_mode=None)
 
@@ -39,24 +37,14 @@ def get(name: Annotated[str, typer.Argument(help="A name from `uncurse models`."
     entry = known(name)
     if folder_of(name) is None:
         typer.echo(f"fetching some {_megabytes(entry.source.size)}; this may take minutes", err=True)
-    with _ending_in_order():
+    with answered(_leave, signal.SIGTERM, signal.SIGHUP):
         folder = fetched(name)
     typer.echo(f"{name} is in {folder}\n{entry.attribution}\nlicence: {entry.licence}")
 
 
-@contextmanager
-def _ending_in_order() -> Iterator[None]:
-    """Clear away what was begun, and end what was started, when this process is asked to end."""
-
-    def leave(number: int, _: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    before = {each: signal.signal(each, leave) for each in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+def _leave(number: int) -> None:
+    """End in order: what was begun is cleared away, and what was started is ended, too."""
+    raise SystemExit(128 + number)
 
 
 def _description(entry: Entry, folder: Path | None) -> str:

@@ -6,11 +6,9 @@ import math
 import signal
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
-from types import FrameType
 from typing import Any, final
 
 import numpy as np
@@ -23,6 +21,7 @@ from torch.nn.utils import clip_grad_norm_
 from uncurse.models.directory import load_folder, save_model
 from uncurse.models.lstm import AttentionalLSTM, LSTMShape
 from uncurse.models.predictors import LENGTH, save_predictor
+from uncurse.signals import answered
 from uncurse.text.subwords import Subwords
 from uncurse.training.checkpoint import Checkpoint, adam_tensors, load_checkpoint, restore_adam
 from uncurse.training.data import Batch, Pairs, ParallelText, read_parallel
@@ -104,7 +103,7 @@ class Trainer:
 
     def run(self) -> None:
         """Train to the end, or until a signal asks to stop; either way nothing is lost."""
-        with self._folder.held(), self._signals():
+        with self._folder.held(), answered(self._ask_to_stop, signal.SIGINT, signal.SIGTERM):
             self._run()
 
     def _run(self) -> None:
@@ -278,17 +277,8 @@ class Trainer:
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise ValueError(f"{self._folder.path / LAST} is not a checkpoint of this run: {error}") from error
 
-    @contextmanager
-    def _signals(self) -> Iterator[None]:
-        def ask(signum: int, frame: FrameType | None) -> None:
-            self._stop = True
-
-        before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+    def _ask_to_stop(self, _: int) -> None:
+        self._stop = True
 
 
 def _fitted(batches: list[list[int]], count: int) -> list[list[int]]:
