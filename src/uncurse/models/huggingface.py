@@ -125,7 +125,6 @@ class _Encoded(BaseModelOutput):
     """What an encoder has found; models of several experts also ask which of them it chose."""
 
     router_logits: Tensor | None = None
-    router_probs: Tensor | None = None
 
 
 def advance(
