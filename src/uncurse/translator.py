@@ -119,10 +119,11 @@ def in_vain(sentence: Sentence, result: Result) -> bool:
     return (not result.finished or only_the_empty) and result.steps >= sentence.limit
 
 
-def recorded_in_vain(trace: Trace) -> bool:
-    """The same of a search that was recorded to its limit."""
+def recorded_in_vain(trace: Trace, limit: int | None = None) -> bool:
+    """The same of a search that was recorded to a limit, its own if none is given."""
+    limit = trace.limit if limit is None else limit
     ended_at, _ = trace.finished  # steps are counted from 0: there the empty translation ends
-    return not ended_at.any()
+    return not ended_at[ended_at < limit].any() and trace.steps >= limit
 
 
 @final

@@ -16,6 +16,8 @@ from uncurse.forced import force_decode
 from uncurse.length import FixedRatio
 from uncurse.models.opened import OpenModel
 from uncurse.rescoring import BoundedWordReward
+from uncurse.search import record
+from uncurse.stopping import Optimal
 from uncurse.study.evaluating import evaluate
 from uncurse.study.findings import GROUPS, Findings
 from uncurse.study.judged import Meter, judge_set
@@ -24,6 +26,7 @@ from uncurse.study.opened import SETS, Study
 from uncurse.study.plan import Plan, SetPlan, SystemPlan, TuningPlan, read_plan
 from uncurse.study.reporting import all_tables, headline
 from uncurse.study.store import SHARD, Store
+from uncurse.translator import recorded_in_vain
 
 PLAN = Plan(
     "A study of random numbers",
@@ -99,7 +102,55 @@ def test_what_is_judged_is_what_a_live_search_returns(found: Findings) -> None:
             assert judged.optimality == tuple(each.optimality for each in live)
 
 
+@pytest.fixture(scope="module")
+def short(tmp_path_factory: pytest.TempPathFactory) -> Findings:
+    """A study with limits within which little ends; what is searched in vain is searched again."""
+    folder = tmp_path_factory.mktemp("short")
+    write_sets(folder)
+    plan = replace(PLAN, limit="0.5x", record_limit=None, again="2x+4", limits=("0.3x", "0.5x", "2x+5"))
+    study = a_study(folder, folder / "out", plan)
+    decode(study)
+    return evaluate(study, lambda _: None)
+
+
+def test_what_is_searched_in_vain_is_judged_as_a_second_search_returns_it(short: Findings) -> None:
+    study, material = short.study, short.study.materials["test"]
+    again = [replace(each, limit=2 * len(each.source) + 4) for each in material.sentences]
+    seconds = 0
+    for width in study.plan.all_widths:
+        scores = short.scores(study.plan.group(width))
+        vain = [recorded_in_vain(trace) for trace in record(study.model, material.sentences, width)]
+        seconds += sum(vain)
+        searched = [
+            wider if one else each for each, wider, one in zip(material.sentences, again, vain, strict=True)
+        ]
+        for method in METHODS:
+            live = beam_search(study.model, searched, Decoding(width, scores[method.name], method.stop))
+            judged = short.at["test"][width].judged[method.name]
+            assert judged.texts == tuple(study.translator.text(each.hypotheses[0].tokens) for each in live)
+            assert judged.optimality == tuple(each.optimality for each in live)
+            assert judged.steps.tolist() == [each.steps for each in live]
+    assert 0 < seconds < len(study.plan.all_widths) * len(material.lines)
+
+
+def test_a_limit_is_compared_as_a_study_with_that_limit_judges_it(short: Findings) -> None:
+    width = short.study.limits_width
+    compared = {(cell.limit, cell.method, cell.stop): cell.measures for cell in short.limits}
+    measured = short.at["dev"][width].measures
+    for method in METHODS:
+        if method.stop == Optimal():
+            assert compared["0.5x", method.name, "optimal"] == measured[method.name]
+
+
+def test_tuning_judges_what_is_searched_in_vain_by_its_second_search(short: Findings) -> None:
+    tuning_is_judging(short)
+
+
 def test_tuning_gives_the_bleu_that_judging_gives(found: Findings) -> None:
+    tuning_is_judging(found)
+
+
+def tuning_is_judging(found: Findings) -> None:
     study, material = found.study, found.study.materials["dev"]
     meter = Meter(material, study.translator.text, lowercase=True)
     for group in GROUPS:

@@ -92,8 +92,8 @@ class _Bench:
             ),
             np.stack(
                 [
-                    _first_ends(trace, sentence.limit)
-                    for trace, sentence in zip(traces, material.sentences, strict=True)
+                    _first_ends(trace, limit)
+                    for trace, limit in zip(traces, material.limits_in(traces), strict=True)
                 ]
             ),
             {score: self._missed(score, traces, material) for score in EXACT_SCORES},
@@ -147,7 +147,7 @@ class _Bench:
             pairs += [(method, PredictedHorizon()) for method in methods if method.predicts]
             ways = [Way(scores[method.name], rule) for method, rule in pairs]
             found = judge_set(material, traces, ways, self._meters["dev"], self._forced["dev"], most)
-            exhaustive = np.minimum([trace.steps for trace in traces], most)
+            exhaustive = _steps(traces, material, most)
             cells += [
                 LimitCell(limit, method.name, RULES.name(rule), fmean(most), measures_of(each, exhaustive))
                 for (method, rule), each in zip(pairs, found, strict=True)
@@ -215,10 +215,9 @@ class _Bench:
         return missed, known
 
 
-def _steps(traces: Sequence[Trace], material: Material) -> Ints:
+def _steps(traces: Sequence[Trace], material: Material, limits: Sequence[int] | None = None) -> Ints:
     """How far an exhaustive search of each sentence goes, [sentences]."""
-    limits = [sentence.limit for sentence in material.sentences]
-    return np.minimum([trace.steps for trace in traces], limits)
+    return np.minimum([trace.steps for trace in traces], material.limits_in(traces, limits))
 
 
 def _first_ends(trace: Trace, limit: int) -> Ints:

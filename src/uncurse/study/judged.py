@@ -89,9 +89,8 @@ def judge_set(
     pairs = [(way.score, way.stop) for way in ways]
     results: list[list[Result]] = [[] for _ in ways]
     errors: list[list[tuple[bool, bool]]] = [[] for _ in ways]
-    for index, trace in enumerate(traces):
+    for index, (trace, limit) in enumerate(zip(traces, material.limits_in(traces, limits), strict=True)):
         sentence = material.sentences[index]
-        limit = sentence.limit if limits is None else limits[index]
         length = sentence.predicted if lengths is None else lengths[index]
         found = judge_all(trace, pairs, length=length, limit=limit)
         known: dict[Rescorer, Floats] = {}

@@ -15,7 +15,8 @@ from uncurse.decoding import Sentence
 from uncurse.length import parse_limit
 from uncurse.study.plan import Plan, SetPlan
 from uncurse.text.lines import read_lines
-from uncurse.translator import Translator
+from uncurse.trace import Trace
+from uncurse.translator import Translator, recorded_in_vain
 
 
 @final
@@ -30,6 +31,7 @@ class Material:
     sentences: tuple[Sentence, ...]  # with the limit that is judged
     recorded: tuple[Sentence, ...]  # with that of the recorded searches
     limits: dict[str, tuple[int, ...]]  # R of each sentence, by the name of a limit
+    again: str | None = None  # the name of the limit of sentences that are searched in vain
 
     @cached_property
     def predicted(self) -> tuple[float | None, ...]:
@@ -53,6 +55,17 @@ class Material:
             replace(sentence, limit=max(limits[index] for limits in self.limits.values()))
             for index, sentence in enumerate(self.sentences)
         )
+
+    def limits_in(self, traces: Sequence[Trace], limits: Sequence[int] | None = None) -> list[int]:
+        """R of each sentence in a recorded search; that of another try where nothing ends within it."""
+        if limits is None:
+            limits = [sentence.limit for sentence in self.sentences]
+        if self.again is None:
+            return list(limits)
+        return [
+            max(limit, more) if recorded_in_vain(trace, limit) else limit
+            for trace, limit, more in zip(traces, limits, self.limits[self.again], strict=True)
+        ]
 
     def references_of(self, index: int) -> list[str]:
         """The translations of one line by people."""
@@ -78,7 +91,7 @@ def prepare(name: str, plan: Plan, files: SetPlan, data: Path, translator: Trans
     limits = {
         name: tuple(sentence.limit for sentence in sentences) for name, sentences in zip(names, found, strict=True)
     }
-    longest = limits[plan.record_limit or plan.limit]
+    longest = [limits[name] for name in (plan.limit, plan.record_limit, plan.again) if name is not None]
     chosen = tuple(tuple(sample(reference, files.lines)) for reference in references)
     return Material(
         name,
@@ -87,10 +100,10 @@ def prepare(name: str, plan: Plan, files: SetPlan, data: Path, translator: Trans
         tuple(tuple(tuple(translator.target_pieces(line)) for line in reference) for reference in chosen),
         tuple(found[0]),
         tuple(
-            replace(sentence, limit=max(sentence.limit, most))
-            for sentence, most in zip(found[0], longest, strict=True)
+            replace(sentence, limit=max(several)) for sentence, *several in zip(found[0], *longest, strict=True)
         ),
         limits,
+        plan.again,
     )
 
 

@@ -100,17 +100,21 @@ def _sentences(findings: Findings, methods: list[Method]) -> list[dict[str, Any]
     """Each test sentence with its candidates at the width of focus and what each method chooses."""
     study = findings.study
     traces = study.store.load(study.recording("test", study.plan.focus))
-    return [_sentence(findings, methods, index, trace) for index, trace in enumerate(traces)]
+    limits = study.materials["test"].limits_in(traces)
+    return [
+        _sentence(findings, methods, index, trace, limit)
+        for index, (trace, limit) in enumerate(zip(traces, limits, strict=True))
+    ]
 
 
-def _sentence(findings: Findings, methods: list[Method], index: int, trace: Trace) -> dict[str, Any]:
+def _sentence(findings: Findings, methods: list[Method], index: int, trace: Trace, limit: int) -> dict[str, Any]:
     study = findings.study
     material = study.materials["test"]
     judged = findings.at["test"][study.plan.focus].judged
     text = study.translator.text
     steps, ranks = trace.finished
     likely = np.argsort(-trace.finished_sums, kind="stable")
-    likely = likely[steps[likely] < material.sentences[index].limit]
+    likely = likely[steps[likely] < limit]
     texts: dict[str, dict[str, Any]] = {}
     points: list[tuple[int, float]] = []
     for place in likely.tolist():
@@ -127,7 +131,7 @@ def _sentence(findings: Findings, methods: list[Method], index: int, trace: Trac
         "references": material.references_of(index),
         "reference_lengths": lengths.tolist(),
         "predicted": None if material.predicted[index] is None else round(material.predicted[index], 2),  # type: ignore[arg-type]
-        "limit": material.sentences[index].limit,
+        "limit": limit,
         "candidates": list(texts.values()),
         "points": points,
         "choices": choices,

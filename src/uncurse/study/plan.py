@@ -69,6 +69,7 @@ class Plan:
     baseline_width: int = 5  # of the raw score in the main table
     limit: str = "q0.8"  # R of everything but the table that compares limits
     record_limit: str | None = None  # R of the recorded searches, from which any shorter one can be judged
+    again: str | None = None  # R of sentences for which nothing ends within theirs, as `translate` has 2x+10
     limits: tuple[str, ...] = ("predicted", "q0.5", "q0.8", "q0.9", "q0.95", "q0.99", "2x+10")
     scores: tuple[str, ...] = tuple(entry.name for entry in SCORES)
     stops: tuple[str, ...] = tuple(entry.name for entry in RULES)
@@ -115,8 +116,8 @@ class Plan:
     @property
     def all_limits(self) -> tuple[str, ...]:
         """Every limit that is asked for, that of the judgements first."""
-        recorded = () if self.record_limit is None else (self.record_limit,)
-        return tuple(dict.fromkeys((self.limit, *recorded, *self.limits)))
+        others = (limit for limit in (self.record_limit, self.again) if limit is not None)
+        return tuple(dict.fromkeys((self.limit, *others, *self.limits)))
 
     @property
     def focus(self) -> int:

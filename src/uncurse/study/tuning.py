@@ -57,13 +57,13 @@ class Tuner:
 
     def __init__(self, material: Material, recorded: Sequence[Sequence[Trace]], meter: Meter) -> None:
         self._material = material
-        self._recorded = recorded
+        self._recorded = [list(zip(traces, material.limits_in(traces), strict=True)) for traces in recorded]
         self._meter = meter
 
     def tune(self, plan: TuningPlan, ratio: float) -> Tuning:
         """Try every value of the plan."""
         rewards = tuple((value,) for value in plan.rewards)
-        attends = all(trace.coverage is not None for traces in self._recorded for trace in traces)
+        attends = all(trace.coverage is not None for traces in self._recorded for trace, _ in traces)
         betas = plan.betas if attends else (0.0,)
         pairs = tuple((alpha, beta) for alpha in plan.alphas for beta in betas)
         makers: dict[str, Callable[[float], Rescorer]] = {
@@ -87,8 +87,8 @@ class Tuner:
         """Mean BLEU over the widths, for each score."""
         sums = np.zeros((len(self._recorded), len(scores), 10), dtype=np.int64)
         for place, traces in enumerate(self._recorded):
-            for index, trace in enumerate(traces):
-                for number, (step, rank) in enumerate(self._chosen(index, trace, scores, first_full)):
+            for index, (trace, limit) in enumerate(traces):
+                for number, (step, rank) in enumerate(self._chosen(index, trace, limit, scores, first_full)):
                     text = self._meter.text(trace.hypothesis(step, rank, 0.0).tokens)
                     sums[place, number] += self._meter.row(index, text)
         return tuple(
@@ -96,20 +96,18 @@ class Tuner:
         )
 
     def _chosen(
-        self, index: int, trace: Trace, scores: Sequence[Rescorer], first_full: bool
+        self, index: int, trace: Trace, limit: int, scores: Sequence[Rescorer], first_full: bool
     ) -> list[tuple[int, int]]:
         """Step index and rank of what each score chooses for a sentence."""
-        sentence = self._material.sentences[index]
         steps, ranks = trace.finished
-        count = int((steps < sentence.limit).sum())
+        count = int((steps < limit).sum())
         if first_full:
-            full = np.flatnonzero(
-                trace.finished_counts[: sentence.limit] >= round(BeamFull().patience * trace.width)
-            )
+            full = np.flatnonzero(trace.finished_counts[:limit] >= round(BeamFull().patience * trace.width))
             count = int(trace.finished_counts[full[0]]) if len(full) else count
         if not count:
-            return [_cut_off(trace, sentence.limit)] * len(scores)
-        source = Source.repeated(1, trace.source_length, sentence.limit, len(trace.prefix), sentence.predicted)
+            return [_cut_off(trace, limit)] * len(scores)
+        predicted = self._material.predicted[index]
+        source = Source.repeated(1, trace.source_length, limit, len(trace.prefix), predicted)
         coverage = None if trace.finished_coverage is None else trace.finished_coverage[:count]
         paths = Paths(trace.finished_sums[:count], steps[:count] + 1, None, coverage)
         best = [int(score.score(source, paths).argmax()) for score in scores]
@@ -121,9 +119,9 @@ class Tuner:
         wanted = self._material.reference_lengths.mean(axis=1)
         for _ in range(plan.perceptron_rounds):
             given = [
-                self._chosen(index, trace, [make(reward)], first_full=False)[0][0] + 1
+                self._chosen(index, trace, limit, [make(reward)], first_full=False)[0][0] + 1
                 for traces in self._recorded
-                for index, trace in enumerate(traces)
+                for index, (trace, limit) in enumerate(traces)
             ]
             shortfall = float(np.mean(np.tile(wanted, len(self._recorded)) - np.array(given)))
             reward = float(np.clip(reward + plan.perceptron_rate * shortfall, -10.0, 10.0))
