@@ -79,6 +79,8 @@ def check_able(
         for name, (nothing, instead) in UNABLE.items()
         if (value := getattr(config, name, None)) not in (None, nothing)
     ]
+    if not isinstance(config.forced_bos_token_id, int | None):
+        unable.append(f"forced_bos_token_id = {config.forced_bos_token_id!r}: give one token")
     if decoding.n_best > decoding.width:
         unable.append(f"num_return_sequences = {decoding.n_best}: beam_size is {decoding.width}, and this is more")
     if needs(decoding.score).coverage and not attends(network):

@@ -170,7 +170,7 @@ def _predictor(length: float | LengthPredictor | None, decoding: Decoding) -> Le
     number = isinstance(length, float | int | np.number) and not isinstance(length, bool)
     if isinstance(length, type) or not (number or isinstance(length, LengthPredictor)):
         raise ValueError(f"length = {length!r} is not allowed: give a number or a LengthPredictor")
-    predictor = FixedRatio(float(length)) if isinstance(length, float | int | np.number) else length
+    predictor = FixedRatio(length) if isinstance(length, float | int | np.number) else length
     if not needed and DEFAULT_LEVEL not in predictor.levels:
         raise ValueError("length is given, and neither the score nor the stopping rule asks for it")
     return predictor
