@@ -11,6 +11,7 @@ import pytest
 from letters import LetterEncoder, LetterWords
 
 from uncurse import Decoding, Optimality, beam_search
+from uncurse.decoding import Slots
 from uncurse.evaluation.bootstrap import bleu_of, bleu_statistics
 from uncurse.forced import force_decode
 from uncurse.length import FixedRatio
@@ -107,7 +108,9 @@ def short(tmp_path_factory: pytest.TempPathFactory) -> Findings:
     """A study with limits within which little ends; what is searched in vain is searched again."""
     folder = tmp_path_factory.mktemp("short")
     write_sets(folder)
-    plan = replace(PLAN, limit="0.5x", record_limit=None, again="2x+4", limits=("0.3x", "0.5x", "2x+5"))
+    plan = replace(
+        PLAN, limit="0.5x", record_limit=None, again="2x+4", slots="refill", limits=("0.3x", "0.5x", "2x+5")
+    )
     study = a_study(folder, folder / "out", plan)
     decode(study)
     return evaluate(study, lambda _: None)
@@ -119,13 +122,15 @@ def test_what_is_searched_in_vain_is_judged_as_a_second_search_returns_it(short:
     seconds = 0
     for width in study.plan.all_widths:
         scores = short.scores(study.plan.group(width))
-        vain = [recorded_in_vain(trace) for trace in record(study.model, material.sentences, width)]
+        traces = record(study.model, material.sentences, width, Slots.REFILL)
+        vain = [recorded_in_vain(trace) for trace in traces]
         seconds += sum(vain)
         searched = [
             wider if one else each for each, wider, one in zip(material.sentences, again, vain, strict=True)
         ]
         for method in METHODS:
-            live = beam_search(study.model, searched, Decoding(width, scores[method.name], method.stop))
+            decoding = Decoding(width, scores[method.name], method.stop, slots=Slots.REFILL)
+            live = beam_search(study.model, searched, decoding)
             judged = short.at["test"][width].judged[method.name]
             assert judged.texts == tuple(study.translator.text(each.hypotheses[0].tokens) for each in live)
             assert judged.optimality == tuple(each.optimality for each in live)

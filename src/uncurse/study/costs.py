@@ -6,6 +6,7 @@ import time
 
 from rich.table import Table as Grid
 
+from uncurse.decoding import Slots
 from uncurse.search import record
 from uncurse.study.findings import Findings
 from uncurse.study.opened import SETS, Study
@@ -63,7 +64,7 @@ def _rates(study: Study) -> dict[int, float]:
     rates = {}
     for width in (study.plan.all_widths[0], study.plan.all_widths[-1]):
         start = time.perf_counter()
-        record(study.model, tried, width)
+        record(study.model, tried, width, Slots(study.plan.slots))
         rates[width] = sum(each.limit for each in tried) * width / (time.perf_counter() - start)
     return rates
 

@@ -31,7 +31,7 @@ class Material:
     sentences: tuple[Sentence, ...]  # with the limit that is judged
     recorded: tuple[Sentence, ...]  # with that of the recorded searches
     limits: dict[str, tuple[int, ...]]  # R of each sentence, by the name of a limit
-    again: str | None = None  # the name of the limit of sentences that are searched in vain
+    again: tuple[int, ...] | None = None  # R of each sentence if it is searched in vain
 
     @cached_property
     def predicted(self) -> tuple[float | None, ...]:
@@ -64,7 +64,7 @@ class Material:
             return list(limits)
         return [
             max(limit, more) if recorded_in_vain(trace, limit) else limit
-            for trace, limit, more in zip(traces, limits, self.limits[self.again], strict=True)
+            for trace, limit, more in zip(traces, limits, self.again, strict=True)
         ]
 
     def references_of(self, index: int) -> list[str]:
@@ -91,7 +91,7 @@ def prepare(name: str, plan: Plan, files: SetPlan, data: Path, translator: Trans
     limits = {
         name: tuple(sentence.limit for sentence in sentences) for name, sentences in zip(names, found, strict=True)
     }
-    longest = [limits[name] for name in (plan.limit, plan.record_limit, plan.again) if name is not None]
+    longest = limits[plan.record_limit or plan.limit]
     chosen = tuple(tuple(sample(reference, files.lines)) for reference in references)
     return Material(
         name,
@@ -100,10 +100,11 @@ def prepare(name: str, plan: Plan, files: SetPlan, data: Path, translator: Trans
         tuple(tuple(tuple(translator.target_pieces(line)) for line in reference) for reference in chosen),
         tuple(found[0]),
         tuple(
-            replace(sentence, limit=max(several)) for sentence, *several in zip(found[0], *longest, strict=True)
+            replace(sentence, limit=max(sentence.limit, most))
+            for sentence, most in zip(found[0], longest, strict=True)
         ),
         limits,
-        plan.again,
+        None if plan.again is None else limits[plan.again],
     )
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, final
 
+from uncurse.decoding import Sentence, Slots
 from uncurse.loading import open_model
 from uncurse.models.opened import OpenModel
 from uncurse.study.material import Material, prepare
@@ -80,7 +81,8 @@ class Study:
 
     def recording(self, name: str, width: int) -> Recording:
         """The search of a test set at a width."""
-        return self._recording(self.materials[name].recorded, width)
+        material = self.materials[name]
+        return replace(self._recording(material.recorded, width), again=material.again)
 
     @property
     def limits_recording(self) -> Recording:
@@ -106,8 +108,8 @@ class Study:
         if left:
             raise ValueError(f"{left} parts of this study have not been decoded: use uncurse study run first")
 
-    def _recording(self, sentences: tuple[Any, ...], width: int) -> Recording:
-        return Recording(self.model.signature, sentences, width, threads=self.plan.threads)
+    def _recording(self, sentences: tuple[Sentence, ...], width: int) -> Recording:
+        return Recording(self.model.signature, sentences, width, Slots(self.plan.slots), self.plan.threads)
 
 
 def open_study(plan: Plan, data: Path, folder: Path) -> Study:

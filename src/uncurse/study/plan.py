@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final, final
 
-from uncurse.decoding import checked_count
+from uncurse.decoding import Slots, checked_count
 from uncurse.length import FixedRatio, parse_limit
 from uncurse.rescoring import SCORES
 from uncurse.settings import read_settings
@@ -73,6 +73,7 @@ class Plan:
     limits: tuple[str, ...] = ("predicted", "q0.5", "q0.8", "q0.9", "q0.95", "q0.99", "2x+10")
     scores: tuple[str, ...] = tuple(entry.name for entry in SCORES)
     stops: tuple[str, ...] = tuple(entry.name for entry in RULES)
+    slots: str = "occupy"
     ratio: float | None = None  # gr; else the model's, else that of dev
     lowercase: bool = True  # BLEU
     dtype: str = "float32"
@@ -90,6 +91,10 @@ class Plan:
             RULES[name]
         for limit in self.all_limits:
             parse_limit(limit)
+        if self.record_limit is not None and self.again is not None:
+            raise ValueError("record_limit and again are not allowed together: what is recorded is what is judged")
+        if self.slots not in {each.value for each in Slots}:
+            raise ValueError(f"slots = {self.slots!r} is not allowed: it must be 'occupy' or 'refill'")
         if self.ratio is not None:
             FixedRatio(self.ratio)
         if self.exact < 0:

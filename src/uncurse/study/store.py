@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -17,6 +17,7 @@ from uncurse.model import State, StepModel
 from uncurse.search import record
 from uncurse.trace import Trace
 from uncurse.tracefile import load_traces, save_traces
+from uncurse.translator import recorded_in_vain
 from uncurse.version import VERSION
 
 SHARD: Final = 32  # sentences that are lost at most when a run is killed
@@ -39,19 +40,29 @@ class Recording:
     width: int
     slots: Slots = Slots.OCCUPY
     threads: int = 1  # products are added up in another order with more
+    again: tuple[int, ...] | None = None  # the limit of each sentence if it is searched in vain
 
     @cached_property
     def key(self) -> str:
         """The name of its folder."""
-        beams = ((each.source, self.signature(index)) for index, each in enumerate(self.sentences))
+        beams = ((each.source, self.signatures(index)) for index, each in enumerate(self.sentences))
         return f"{self.width}-{sha256(f'{SHARD} {ROWS} {self.threads} {tuple(beams)}'.encode()).hexdigest()[:20]}"
 
-    def signature(self, index: int) -> str:
-        """What decides the beam of a sentence."""
+    def signatures(self, index: int) -> tuple[str, ...]:
+        """What decides the beam of a sentence, and that of its second search."""
         each = self.sentences[index]
-        return beam_signature(
-            VERSION, self.model, self.width, self.slots, each.limit, each.min_length, each.prefix
+        limits = (each.limit,) if self.again is None else (each.limit, self.again[index])
+        return tuple(
+            beam_signature(VERSION, self.model, self.width, self.slots, limit, each.min_length, each.prefix)
+            for limit in limits
         )
+
+    def searching(self, shard: int) -> Searching:
+        """What is to be done for a shard."""
+        indices = self.shards[shard]
+        again = None if self.again is None else tuple(self.again[index] for index in indices)
+        sentences = tuple(self.sentences[index] for index in indices)
+        return Searching(self.model, sentences, self.width, self.slots, again)
 
     @cached_property
     def shards(self) -> tuple[tuple[int, ...], ...]:
@@ -73,14 +84,28 @@ class Searching:
     sentences: tuple[Sentence, ...]
     width: int
     slots: Slots
+    again: tuple[int, ...] | None
 
     def __call__(self, model: StepModel[S]) -> tuple[list[Trace], float]:
         """The traces and the seconds they took."""
         if model.signature != self.model:
             raise ValueError("the models of the workers are not the same")
         start = time.perf_counter()
-        traces = record(model, self.sentences, self.width, self.slots, max(1, ROWS // self.width))
+        traces = self._record(model, self.sentences)
+        if self.again is not None:
+            pairs = zip(traces, self.again, strict=True)
+            vain = [
+                place
+                for place, (trace, limit) in enumerate(pairs)
+                if limit > trace.limit and recorded_in_vain(trace)
+            ]
+            wider = [replace(self.sentences[place], limit=self.again[place]) for place in vain]
+            for place, trace in zip(vain, self._record(model, wider), strict=True):
+                traces[place] = trace
         return traces, time.perf_counter() - start
+
+    def _record(self, model: StepModel[S], sentences: Sequence[Sentence]) -> list[Trace]:
+        return record(model, sentences, self.width, self.slots, max(1, ROWS // self.width))
 
 
 @final
@@ -99,8 +124,7 @@ class Store:
     def open_work(self, recording: Recording) -> Iterator[tuple[int, Searching]]:
         """The shards that have not been searched, and what is to be done for each."""
         for shard in self.missing(recording):
-            sentences = tuple(recording.sentences[index] for index in recording.shards[shard])
-            yield shard, Searching(recording.model, sentences, recording.width, recording.slots)
+            yield shard, recording.searching(shard)
 
     def keep(self, recording: Recording, shard: int, found: tuple[list[Trace], float]) -> None:
         """Write what was found for a shard."""
@@ -125,9 +149,11 @@ class Store:
                 found = load_traces(path)
             except ValueError as error:
                 raise ValueError(f"{error}; remove it and run the study again") from error
-            if [(trace.source_length, trace.signature) for trace in found] != [
-                (len(recording.sentences[index].source), recording.signature(index)) for index in indices
-            ]:
+            if len(found) != len(indices) or not all(
+                trace.source_length == len(recording.sentences[index].source)
+                and trace.signature in recording.signatures(index)
+                for trace, index in zip(found, indices, strict=True)
+            ):
                 raise ValueError(f"{path} holds the traces of another search; remove it and run the study again")
             traces.update(zip(indices, found, strict=True))
         return [traces[index] for index in range(len(recording.sentences))]
