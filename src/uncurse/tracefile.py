@@ -73,20 +73,17 @@ def save_traces(path: Path | str, traces: Sequence[Trace]) -> None:
 
 def load_traces(path: Path | str) -> list[Trace]:
     """Read the traces of a corpus."""
-    try:
-        with Path(path).open("rb") as file:
+    with Path(path).open("rb") as file:
+        try:
             arrays = _unpacked(file)
-            size = file.seek(0, io.SEEK_END)
-        header = _checked_header(arrays)
-        _check_proportions(header, arrays, size)
-        shelf = _Shelf(arrays)
-        traces = [_trace(header, shelf) for _ in arrays["steps"]]
-        shelf.check_empty()
-        return traces
-    except OSError:
-        raise
-    except Exception as error:  # a damaged archive can fail in any way
-        raise ValueError(f"{path} is not a whole trace file: {error}") from error
+            header = _checked_header(arrays)
+            _check_proportions(header, arrays, file.seek(0, io.SEEK_END))
+            shelf = _Shelf(arrays)
+            traces = [_trace(header, shelf) for _ in arrays["steps"]]
+            shelf.check_empty()
+            return traces
+        except Exception as error:  # a damaged archive can fail in any way, even in that of a file system
+            raise ValueError(f"{path} is not a whole trace file: {error}") from error
 
 
 def _unpacked(file: IO[bytes]) -> dict[str, NDArray[Any]]:

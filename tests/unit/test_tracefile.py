@@ -170,7 +170,8 @@ def test_what_was_written_without_a_checksum_is_still_read(tmp_path: Path) -> No
         np.savez(file_out, **arrays)
     for before, after in zip(traces, load_traces(path), strict=True):
         assert np.array_equal(before.tokens, after.tokens)
-        assert np.array_equal(before.sums, after.sums)
+        kept = before.tokens >= 0
+        assert np.array_equal(before.sums[kept], after.sums[kept])
 
 
 @pytest.mark.parametrize("name", ["tokens", "log_probs", "rewards", "limits", "header"])
@@ -223,9 +224,10 @@ def npy(array: NDArray[Any]) -> bytes:
     return content.getvalue()
 
 
-def test_no_flipped_byte_goes_unnoticed_or_raises_anything_else(tmp_path: Path) -> None:
+@pytest.mark.parametrize("slots", Slots)
+def test_no_flipped_byte_goes_unnoticed_or_raises_anything_else(tmp_path: Path, slots: Slots) -> None:
     path = tmp_path / "corpus.traces"
-    traces = record(MODEL, SENTENCES[:2], 3)
+    traces = record(MODEL, SENTENCES[:2], 3, slots)
     save_traces(path, traces)
     whole = path.read_bytes()
     for position in range(0, len(whole), 7):
