@@ -19,6 +19,7 @@ from uncurse.models.opened import OpenModel
 from uncurse.rescoring import BoundedWordReward
 from uncurse.search import record
 from uncurse.stopping import Optimal
+from uncurse.study.beyond import tuning_table
 from uncurse.study.evaluating import evaluate
 from uncurse.study.findings import GROUPS, Findings
 from uncurse.study.judged import Meter, judge_set
@@ -177,6 +178,21 @@ def test_gnmt_is_tuned_with_the_stopping_rule_it_is_judged_with(found: Findings)
         widths = found.widths(group)
         judged = [bleu_of(each.sum(axis=0)) for each in found.statistics("dev", "gnmt", widths)]
         assert np.isclose(max(curve.bleu), np.mean(judged))
+
+
+def test_hindsight_gives_the_bleu_of_the_methods_on_test_and_says_what_would_have_been_best(
+    found: Findings,
+) -> None:
+    for group in GROUPS:
+        for curve in found.tuning[group].curves:
+            hindsight = found.hindsight[group][curve.name]
+            judged = found.statistics("test", curve.name, found.widths(group))
+            bleu = np.mean([bleu_of(each.sum(axis=0)) for each in judged])
+            assert np.isclose(hindsight.at(curve.best), bleu)
+            assert hindsight.values == curve.values
+            row = next(row for row in tuning_table(found).rows if row[:2] == (curve.name, group))
+            assert row[4] == f"{bleu:.2f}"
+            assert row[-1] == f"{max(hindsight.bleu):.2f}"
 
 
 def test_nothing_that_is_tuned_sees_the_test_set(found: Findings, tmp_path: Path) -> None:

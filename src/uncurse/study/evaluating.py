@@ -22,7 +22,7 @@ from uncurse.study.measures import Measures, measures_of
 from uncurse.study.methods import HORIZON, METHODS, Method, Way, scores_of
 from uncurse.study.opened import SETS, Study
 from uncurse.study.probes import EXACT_SCORES
-from uncurse.study.tuning import Tuner, Tuning
+from uncurse.study.tuning import Curve, Tuner, Tuning
 from uncurse.text.lines import read_lines
 from uncurse.trace import Trace
 
@@ -37,6 +37,7 @@ def evaluate(study: Study, report: Callable[[str], None]) -> Findings:
     return Findings(
         study,
         bench.tuning,
+        bench.hindsight(),
         at,
         {name: _ends(found) for name, found in at.items()},
         bench.grid(),
@@ -66,10 +67,15 @@ class _Bench:
         found = {}
         for group in GROUPS:
             self._report(f"tuning for {group} beams")
-            widths = self._study.plan.small if group == "small" else self._study.plan.large
-            recorded = [self._study.store.load(self._study.recording("dev", width)) for width in widths]
-            tuner = Tuner(self._study.materials["dev"], recorded, self._meters["dev"])
-            found[group] = tuner.tune(self._study.plan.tuning, self._study.ratio)
+            found[group] = self._tuner("dev", group).tune(self._study.plan.tuning, self._study.ratio)
+        return found
+
+    def hindsight(self) -> dict[str, dict[str, Curve]]:
+        """What the same numbers give on test; nothing is chosen from it."""
+        found = {}
+        for group in GROUPS:
+            self._report(f"looking back at the numbers of {group} beams")
+            found[group] = self._tuner("test", group).curves(self._study.plan.tuning, self._study.ratio)
         return found
 
     def at(self, name: str, width: int) -> AtWidth:
@@ -185,6 +191,11 @@ class _Bench:
 
     def _scores(self, width: int) -> Mapping[str, Rescorer]:
         return scores_of(self.tuning[self._study.plan.group(width)].tuned, self._study.ratio)
+
+    def _tuner(self, name: str, group: str) -> Tuner:
+        widths = self._study.plan.small if group == "small" else self._study.plan.large
+        recorded = [self._study.store.load(self._study.recording(name, width)) for width in widths]
+        return Tuner(self._study.materials[name], recorded, self._meters[name])
 
     def _methods(self, width: int) -> list[Method]:
         """The methods that the plan names and the model can be judged by."""

@@ -14,7 +14,7 @@ from uncurse.study.judged import Judged
 from uncurse.study.measures import Measures
 from uncurse.study.methods import scores_of
 from uncurse.study.opened import Study
-from uncurse.study.tuning import Tuning
+from uncurse.study.tuning import Curve, Tuning
 
 GROUPS: Final = ("small", "large")
 
@@ -84,6 +84,7 @@ class Findings:
 
     study: Study
     tuning: Mapping[str, Tuning]  # by group
+    hindsight: Mapping[str, Mapping[str, Curve]]  # by group and score: the same numbers on test
     at: Mapping[str, Mapping[int, AtWidth]]  # by set and width
     ends: Mapping[str, Ends]  # by set
     grid: tuple[GridCell, ...]  # on test, at the width of focus

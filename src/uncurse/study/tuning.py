@@ -24,11 +24,15 @@ REWARDS: Final = ("word-reward", "bounded-ratio", "bounded")
 @final
 @dataclass(frozen=True)
 class Curve:
-    """Dev BLEU of every value that was tried, and where it is highest."""
+    """BLEU of every value that was tried, and where it is highest."""
 
     name: str
     values: tuple[tuple[float, ...], ...]  # r, or α and β
     bleu: tuple[float, ...]  # mean over the widths of the group
+
+    def at(self, value: tuple[float, ...]) -> float:
+        """BLEU of one value."""
+        return self.bleu[self.values.index(value)]
 
     @property
     def best(self) -> tuple[float, ...]:
@@ -48,7 +52,7 @@ class Tuning:
 
 @final
 class Tuner:
-    """The recorded searches of dev at the widths of one group.
+    """The recorded searches of a set at the widths of one group.
 
     A proof of optimality means that nothing else of the recorded search scores higher, so what `optimal` returns
     is the best of all that finished within the limit; and `beam-full` counts what has finished and reads no score.
@@ -62,26 +66,35 @@ class Tuner:
 
     def tune(self, plan: TuningPlan, ratio: float) -> Tuning:
         """Try every value of the plan."""
+        curves = self.curves(plan, ratio)
+        alpha, beta = curves["gnmt"].best
+        word, ratio_bound, bound = (curves[name].best[0] if name in curves else 0.0 for name in REWARDS)
+        tuned = Tuned(word, ratio_bound, bound, alpha, beta)
+        perceptron = {name: self._perceptron(make, plan) for name, make in self._makers(ratio).items()}
+        return Tuning(tuple(curves.values()), perceptron, tuned)
+
+    def curves(self, plan: TuningPlan, ratio: float) -> dict[str, Curve]:
+        """What every value of the plan gives, by the name of its score."""
         rewards = tuple((value,) for value in plan.rewards)
         attends = all(trace.coverage is not None for traces in self._recorded for trace, _ in traces)
         betas = plan.betas if attends else (0.0,)
         pairs = tuple((alpha, beta) for alpha in plan.alphas for beta in betas)
+        curves = {
+            name: Curve(name, rewards, self._bleu([make(value) for (value,) in rewards], first_full=False))
+            for name, make in self._makers(ratio).items()
+        }
+        curves["gnmt"] = Curve("gnmt", pairs, self._bleu([GNMT(*pair) for pair in pairs], first_full=True))
+        return curves
+
+    def _makers(self, ratio: float) -> dict[str, Callable[[float], Rescorer]]:
+        """The scores that have a reward to be chosen."""
         makers: dict[str, Callable[[float], Rescorer]] = {
             "word-reward": WordReward,
             "bounded-ratio": lambda value: BoundedWordReward(value, ratio),
         }
         if all(predicted is not None for predicted in self._material.predicted):
             makers["bounded"] = BoundedWordReward
-        curves = {
-            name: Curve(name, rewards, self._bleu([make(value) for (value,) in rewards], first_full=False))
-            for name, make in makers.items()
-        }
-        curves["gnmt"] = Curve("gnmt", pairs, self._bleu([GNMT(*pair) for pair in pairs], first_full=True))
-        alpha, beta = curves["gnmt"].best
-        word, ratio_bound, bound = (curves[name].best[0] if name in curves else 0.0 for name in REWARDS)
-        tuned = Tuned(word, ratio_bound, bound, alpha, beta)
-        perceptron = {name: self._perceptron(make, plan) for name, make in makers.items()}
-        return Tuning(tuple(curves.values()), perceptron, tuned)
+        return makers
 
     def _bleu(self, scores: Sequence[Rescorer], first_full: bool) -> tuple[float, ...]:
         """Mean BLEU over the widths, for each score."""
