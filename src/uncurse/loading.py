@@ -80,7 +80,9 @@ def folder_for(model: Path | str | None) -> Path | None:
     if isinstance(model, str) and name.count("/") == 1 and not name.startswith((".", "/", "~")):
         return None
     known = nearest(name, [BOXED.name, *(entry.name for entry in CATALOGUE)])
-    raise ValueError(f"{name} is not a folder with a model, and no model has this name{known}")
+    raise ValueError(
+        f"{name} is not a folder with a model and not owner/name on a hub, and no model has this name{known}"
+    )
 
 
 def _is_transformer(folder: Path) -> bool:
