@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from numbers import Integral
 from typing import Any, Final
 
 from transformers import (
@@ -79,7 +80,7 @@ def check_able(
         for name, (nothing, instead) in UNABLE.items()
         if (value := getattr(config, name, None)) not in (None, nothing)
     ]
-    if not isinstance(config.forced_bos_token_id, int | None):
+    if not isinstance(config.forced_bos_token_id, Integral | None):
         unable.append(f"forced_bos_token_id = {config.forced_bos_token_id!r}: give one token")
     if decoding.n_best > decoding.width:
         unable.append(f"num_return_sequences = {decoding.n_best}: beam_size is {decoding.width}, and this is more")

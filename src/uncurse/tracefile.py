@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import zipfile
@@ -82,7 +83,9 @@ def load_traces(path: Path | str) -> list[Trace]:
             traces = [_trace(header, shelf) for _ in arrays["steps"]]
             shelf.check_empty()
             return traces
-        except Exception as error:  # a damaged archive can fail in any way, even in that of a file system
+        except Exception as error:  # a damaged archive can fail in any way
+            if isinstance(error, OSError) and error.errno != errno.EINVAL:  # it can send a reader out of the file
+                raise
             raise ValueError(f"{path} is not a whole trace file: {error}") from error
 
 

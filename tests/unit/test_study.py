@@ -25,6 +25,7 @@ from uncurse.study.findings import GROUPS, Findings
 from uncurse.study.judged import Meter, judge_set
 from uncurse.study.methods import METHODS, Way
 from uncurse.study.opened import SETS, Study
+from uncurse.study.pagedata import page_data
 from uncurse.study.plan import Plan, SetPlan, SystemPlan, TuningPlan, read_plan
 from uncurse.study.reporting import all_tables, headline
 from uncurse.study.store import SHARD, Store
@@ -110,7 +111,13 @@ def short(tmp_path_factory: pytest.TempPathFactory) -> Findings:
     folder = tmp_path_factory.mktemp("short")
     write_sets(folder)
     plan = replace(
-        PLAN, limit="0.5x", record_limit=None, again="2x+4", slots="refill", limits=("0.3x", "0.5x", "2x+5")
+        PLAN,
+        large=(2, 3),
+        limit="0.5x",
+        record_limit=None,
+        again="2x+4",
+        limits=("0.3x", "0.5x", "2x+5"),
+        slots="refill",
     )
     study = a_study(folder, folder / "out", plan)
     decode(study)
@@ -136,6 +143,7 @@ def test_what_is_searched_in_vain_is_judged_as_a_second_search_returns_it(short:
             assert judged.texts == tuple(study.translator.text(each.hypotheses[0].tokens) for each in live)
             assert judged.optimality == tuple(each.optimality for each in live)
             assert judged.steps.tolist() == [each.steps for each in live]
+            assert judged.rows.tolist() == [each.rows for each in live]
     assert 0 < seconds < len(study.plan.all_widths) * len(material.lines)
 
 
@@ -146,6 +154,85 @@ def test_a_limit_is_compared_as_a_study_with_that_limit_judges_it(short: Finding
     for method in METHODS:
         if method.stop == Optimal():
             assert compared["0.5x", method.name, "optimal"] == measured[method.name]
+
+
+def test_everything_that_is_shown_of_a_second_search_has_its_limit(short: Findings) -> None:
+    study, material = short.study, short.study.materials["test"]
+    width = study.plan.focus
+    limits = material.limits_in(study.store.load(study.recording("test", width)))
+    assert [each["limit"] for each in page_data(short)["sentences"]] == limits
+    wider = [index for index, limit in enumerate(limits) if limit > material.sentences[index].limit]
+    assert wider
+    candidates = [page_data(short)["sentences"][index]["points"] for index in wider]
+    assert all(candidates)
+    assert all(
+        length > material.sentences[index].limit
+        for index, found in zip(wider, candidates, strict=True)
+        for length, _ in found
+        if length > 1
+    )
+    assert (short.at["test"][width].ends[wider].max(axis=1) > 0).any()
+    by_limit = {cell.limit: cell for cell in short.limits if cell.method == "bp-norm" and cell.stop == "optimal"}
+    assert by_limit["0.5x"].measures.steps <= by_limit["0.5x"].mean_limit
+    note = all_tables(short)[0].note
+    assert "0.5x, 2x+4 where nothing ends within it; slots: refill" in note
+
+
+def test_a_second_limit_that_is_shorter_changes_nothing(tmp_path: Path) -> None:
+    write_sets(tmp_path)
+    plan = replace(PLAN, limit="0.5x", record_limit=None)
+    plain, shorter = (a_study(tmp_path, tmp_path / "out", replace(plan, again=each)) for each in (None, "0.3x"))
+    decode(plain)
+    decode(shorter)
+    found, other = (evaluate(each, lambda _: None) for each in (plain, shorter))
+    for width in PLAN.all_widths:
+        for method in METHODS:
+            one, two = (each.at["test"][width].judged[method.name].texts for each in (found, other))
+            assert one == two
+
+
+def test_where_traces_lie_depends_on_all_that_decides_them(tmp_path: Path) -> None:
+    write_sets(tmp_path)
+    plain = replace(PLAN, record_limit=None)
+    plans = (plain, replace(plain, again="2x+4"), replace(plain, again="2x+5"), replace(plain, slots="refill"))
+    keys = [a_study(tmp_path, tmp_path, plan).recording("test", 3).key for plan in plans]
+    assert len(set(keys)) == len(keys)
+
+
+def test_true_optima_are_missed_where_nothing_ended(tmp_path: Path) -> None:
+    write_sets(tmp_path)
+    study = a_study(
+        tmp_path, tmp_path / "out", replace(PLAN, limit="2", record_limit=None, limits=("2",), exact=12)
+    )
+    decode(study)
+    at = evaluate(study, lambda _: None).at["test"][1]
+    ended = at.judged["raw"].optimality
+    known = study.probes.optima(study.materials["test"])
+    unfinished = sum(ended[index] is Optimality.TRUNCATED for index in known)
+    missed, among = at.missed["log-prob"]
+    assert among == len(known)
+    assert missed >= unfinished > 0
+
+
+def test_a_study_of_narrow_beams_has_no_third_end(tmp_path: Path) -> None:
+    write_sets(tmp_path)
+    study = a_study(tmp_path, tmp_path / "out", replace(PLAN, widths=(1,), small=(1,), large=(2,)))
+    decode(study)
+    narrow = evaluate(study, lambda _: None)
+    assert narrow.ends["test"].widths == ()
+    assert all_tables(narrow)
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"again": "2x+10"}, "record_limit and again are not allowed together"),
+        ({"slots": "full"}, "slots = 'full' is not allowed"),
+    ],
+)
+def test_plans_that_contradict_themselves_are_refused(changes: dict[str, str], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        replace(PLAN, **changes)  # type: ignore[arg-type]
 
 
 def test_tuning_judges_what_is_searched_in_vain_by_its_second_search(short: Findings) -> None:
@@ -192,6 +279,7 @@ def test_hindsight_gives_the_bleu_of_the_methods_on_test_and_says_what_would_hav
             assert hindsight.values == curve.values
             row = next(row for row in tuning_table(found).rows if row[:2] == (curve.name, group))
             assert row[4] == f"{bleu:.2f}"
+            assert row[-2] == ", ".join(f"{value:g}" for value in hindsight.best)
             assert row[-1] == f"{max(hindsight.bleu):.2f}"
 
 

@@ -201,11 +201,12 @@ def test_an_empty_translation_that_is_the_best_of_several_stands() -> None:
     assert all(result is not None and result.finished > 1 and result.steps == 3 for result in results)
 
 
+@pytest.mark.parametrize("width", [1, 3])
 @pytest.mark.parametrize("ending", [-4.0, 0.0, 3.0])
-def test_a_recorded_search_was_in_vain_when_a_judged_one_was(ending: float) -> None:
+def test_a_recorded_search_was_in_vain_when_a_judged_one_was(ending: float, width: int) -> None:
     model = LetterEncoder(seed=3, vocabulary=7, ending=ending)
     translator = Translator(model, Letters(), Letters(), TooShort())
-    task = Task(Decoding.of(3, "length-norm", "exhaustive"), parse_limit("q0.8"))
+    task = Task(Decoding.of(width, "length-norm", "exhaustive"), parse_limit("q0.8"))
     lines = ["".join(letters) for letters in itertools.product("abcdef", repeat=2)]
     sentences = [translator.sentence(line, task) for line in lines]
     judged = [
@@ -213,8 +214,8 @@ def test_a_recorded_search_was_in_vain_when_a_judged_one_was(ending: float) -> N
         for sentence, each in zip(sentences, translator.stream(lines, task), strict=True)
         if each.result is not None
     ]
-    assert judged == [recorded_in_vain(trace) for trace in record(model, sentences, 3)]
-    assert any(judged) != (ending == 3.0)
+    assert judged == [recorded_in_vain(trace) for trace in record(model, sentences, width)]
+    assert any(judged) != (ending == 3.0 and width == 3)
 
 
 def test_outputs_that_the_model_has_no_places_for_are_refused_before_the_search() -> None:

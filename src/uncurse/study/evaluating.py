@@ -154,8 +154,9 @@ class _Bench:
             ways = [Way(scores[method.name], rule) for method, rule in pairs]
             found = judge_set(material, traces, ways, self._meters["dev"], self._forced["dev"], most)
             exhaustive = _steps(traces, material, most)
+            mean = fmean(material.limits_in(traces, most))
             cells += [
-                LimitCell(limit, method.name, RULES.name(rule), fmean(most), measures_of(each, exhaustive))
+                LimitCell(limit, method.name, RULES.name(rule), mean, measures_of(each, exhaustive))
                 for (method, rule), each in zip(pairs, found, strict=True)
             ]
         return tuple(cells)
@@ -213,16 +214,19 @@ class _Bench:
     def _missed(self, score: str, traces: Sequence[Trace], material: Material) -> tuple[int, int]:
         """For how many sentences whose true optimum is known the recorded search did not find it."""
         rescorer = SCORES.parse(score)
+        limits = material.limits_in(traces)
         missed = known = 0
         for index, optima in self._study.probes.optima(material).items():
             best, gap = optima.get(score, (0.0, 1.0))
-            if gap > 0 or (needs(rescorer).prediction and material.predicted[index] is None):
+            sentence = material.sentences[index]
+            if gap > 0 or (needs(rescorer).prediction and sentence.predicted is None):
+                continue
+            if limits[index] != sentence.limit:  # it is searched for again, and that has another optimum
                 continue
             known += 1
             way = [(rescorer, Exhaustive())]
-            sentence = material.sentences[index]
-            found = judge_all(traces[index], way, length=sentence.predicted, limit=sentence.limit)[0].hypotheses
-            missed += not found or found[0].score < best - TIE
+            found = judge_all(traces[index], way, length=sentence.predicted, limit=sentence.limit)[0]
+            missed += not found.finished or found.hypotheses[0].score < best - TIE
         return missed, known
 
 
@@ -242,6 +246,8 @@ def _first_ends(trace: Trace, limit: int) -> Ints:
 
 def _ends(at: Mapping[int, AtWidth]) -> Ends:
     widths = [width for width in at if width >= ENDS_FROM]
+    if not widths:
+        return Ends(0, (), ())
     steps = np.stack([at[width].ends for width in widths])  # [widths, sentences, 3]
     everywhere = (steps > 0).all(axis=(0, 2))
     means = steps[:, everywhere].mean(axis=1) if everywhere.any() else np.zeros((len(widths), 3))

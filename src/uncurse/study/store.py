@@ -45,7 +45,7 @@ class Recording:
     @cached_property
     def key(self) -> str:
         """The name of its folder."""
-        beams = ((each.source, self.signatures(index)) for index, each in enumerate(self.sentences))
+        beams = ((each.source, *self.signatures(index)) for index, each in enumerate(self.sentences))
         return f"{self.width}-{sha256(f'{SHARD} {ROWS} {self.threads} {tuple(beams)}'.encode()).hexdigest()[:20]}"
 
     def signatures(self, index: int) -> tuple[str, ...]:
@@ -71,7 +71,7 @@ class Recording:
         return tuple(tuple(order[start : start + SHARD]) for start in range(0, len(order), SHARD))
 
     def rows(self, shard: int) -> int:
-        """How often the model is asked for a prefix, at most."""
+        """How often the model is asked for a prefix, at most, in first searches."""
         return sum(self.sentences[index].limit for index in self.shards[shard]) * self.width
 
 

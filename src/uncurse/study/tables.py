@@ -54,10 +54,11 @@ def main_table(findings: Findings, table: str, methods: Sequence[Method], how: s
         bleus = [numbers[column] for numbers in values]
         strong |= {(row, column + 1) for row, bleu in enumerate(bleus) if bleu == max(bleus)}
     small, large = (", ".join(map(str, findings.widths(group))) for group in GROUPS)
+    again = "" if plan.again is None else f", {plan.again} where nothing ends within it"
     note = (
         f"Small beams: mean of b = {small}; large: mean of b = {large}. * better, † worse than {NORM.label} with"
-        f" beam-full on the same set and beams (paired bootstrap, p < {SURE:g}). Limit R: {plan.limit}. Numbers of"
-        " a method were chosen on dev, apart for small and large beams."
+        f" beam-full on the same set and beams (paired bootstrap, p < {SURE:g}). Limit R: {plan.limit}{again};"
+        f" slots: {plan.slots}. Numbers of a method were chosen on dev, apart for small and large beams."
     )
     return Table(table, f"BLEU and length ratio {how}", tuple(columns), frozen(rows), note, frozenset(strong))
 
