@@ -91,6 +91,7 @@ def data() -> dict[str, Any]:
         "title": "A made-up study",
         "model": "made-up-0123456789abcdef",
         "limit": "q0.9",
+        "slots": "occupy",
         "ratio": 1.25,
         "lowercase": True,
         "widths": list(WIDTHS),

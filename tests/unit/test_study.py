@@ -176,6 +176,7 @@ def test_everything_that_is_shown_of_a_second_search_has_its_limit(short: Findin
     assert by_limit["0.5x"].measures.steps <= by_limit["0.5x"].mean_limit
     note = all_tables(short)[0].note
     assert "0.5x, 2x+4 where nothing ends within it; slots: refill" in note
+    assert (page_data(short)["limit"], page_data(short)["slots"]) == ("0.5x, then 2x+4", "refill")
 
 
 def test_a_second_limit_that_is_shorter_changes_nothing(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ def data(text: str = NASTY) -> dict[str, Any]:
         "title": text,
         "model": text,
         "limit": "q0.9",
+        "slots": "occupy",
         "ratio": 1.25,
         "lowercase": True,
         "widths": [1, 5, 40],

@@ -55,6 +55,7 @@ def _facts(data: Mapping[str, Any]) -> list[tuple[str, str]]:
         ),
         ("beam widths", f"{len(widths)}, from {widths[0]} to {widths[-1]}"),
         ("limit R", data["limit"]),
+        ("slots", data["slots"]),
         ("fixed ratio gr", f"{data['ratio']:.3f}"),
         ("BLEU", "lower-cased" if data["lowercase"] else "case counts"),
         ("model", data["model"]),

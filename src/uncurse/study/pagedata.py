@@ -28,7 +28,8 @@ def page_data(findings: Findings) -> dict[str, Any]:
     return {
         "title": plan.title,
         "model": study.model.signature,
-        "limit": plan.limit,
+        "limit": plan.limit if plan.again is None else f"{plan.limit}, then {plan.again}",
+        "slots": plan.slots,
         "ratio": study.ratio,
         "lowercase": plan.lowercase,
         "widths": list(plan.all_widths),
