@@ -22,6 +22,13 @@ class Slots(Enum):
     OCCUPY = "occupy"  # a slot of the step at which it ends, none later (OpenNMT-py 2018; Yang et al. 2018)
     REFILL = "refill"  # nothing: b others live on (fairseq, Hugging Face, CTranslate2)
 
+    @staticmethod
+    def named(name: str) -> Slots:
+        """The one of this name; a `ValueError` that says all names if there is none."""
+        if name not in {each.value for each in Slots}:
+            raise ValueError(f"slots = {name!r} is not allowed: it must be 'occupy' or 'refill'")
+        return Slots(name)
+
     def ranks(self, width: int) -> int:
         """How many of a step's best continuations are looked at."""
         return width if self is Slots.OCCUPY else 2 * width
@@ -77,9 +84,7 @@ class Decoding:
         for name, spec in (("score", score), ("stop", stop)):
             if not isinstance(spec, str):
                 raise ValueError(f"{name} = {spec!r} is not allowed: give a name such as 'bp-norm' or 'optimal'")
-        if slots not in {each.value for each in Slots}:
-            raise ValueError(f"slots = {slots!r} is not allowed: it must be 'occupy' or 'refill'")
-        return Decoding(width, SCORES.parse(score), RULES.parse(stop), n_best, Slots(slots))
+        return Decoding(width, SCORES.parse(score), RULES.parse(stop), n_best, Slots.named(slots))
 
 
 def checked_count(name: str, value: object, low: int = 1) -> int:

@@ -93,8 +93,7 @@ class Plan:
             parse_limit(limit)
         if self.record_limit is not None and self.again is not None:
             raise ValueError("record_limit and again are not allowed together: what is recorded is what is judged")
-        if self.slots not in {each.value for each in Slots}:
-            raise ValueError(f"slots = {self.slots!r} is not allowed: it must be 'occupy' or 'refill'")
+        Slots.named(self.slots)
         if self.ratio is not None:
             FixedRatio(self.ratio)
         if self.exact < 0:
