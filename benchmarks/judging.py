@@ -23,6 +23,7 @@ SPECS = (
     "bounded-word-reward:reward=0.7",
     "adaptive-reward",
     "bp-norm",
+    "f1-norm",
 )
 REPEATS = 41
 

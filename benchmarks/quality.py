@@ -37,6 +37,7 @@ WAYS = (
     ("bounded-word-reward:reward=0.5", "optimal"),
     ("adaptive-reward", "optimal"),
     ("bp-norm", "optimal"),
+    ("f1-norm", "optimal"),
 )
 
 

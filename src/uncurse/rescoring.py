@@ -313,3 +313,25 @@ class BPNorm(Rescorer):
     def score(self, source: Source, paths: Paths) -> Floats:
         """`min(1 − L/n, 0) + S/n`."""
         return np.minimum(1.0 - source.predicted / paths.length, 0.0) + paths.log_prob / paths.length
+
+
+@final
+@SCORES.register(
+    "f1-norm", formula="1 − 1/F + S/m, F = 2m/(n + L), m = (n + L − √((n − L)² + L))/2", source="this project"
+)
+@dataclass(frozen=True)
+class F1Norm(Rescorer):
+    """BP-Norm that is also against what is too long, and knows that `L` is not certain.
+
+    The brevity penalty is `1 − 1/recall` in the logarithm, `n/L` being how much of the expected length is there.
+    This is the same penalty for the F₁ of the recall `m/L` and the precision `m/n`. Here `m` is how many of the
+    `n` tokens the true length N leaves room for, `min(n, N) = (n + N − |n − N|)/2`, with the root mean square of
+    `n − N` for a count N whose mean and variance are `L`. What exceeds `m` does not dilute the log-probability.
+    """
+
+    def score(self, source: Source, paths: Paths) -> Floats:
+        """`1 − 1/F + S/m`, as one fraction."""
+        length, expected = paths.length, np.maximum(source.predicted, 1.0)  # every output has its </s>
+        apart = np.sqrt(np.square(length - expected) + expected)
+        matched = expected * (4 * length - 1) / (2.0 * (length + expected + apart))  # m, with nothing cancelled
+        return 1.0 + (paths.log_prob - 0.5 * (length + expected)) / matched

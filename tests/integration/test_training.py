@@ -31,7 +31,7 @@ from uncurse.training.precision import Precision
 from uncurse.training.recipe import read_recipe
 
 WAYS = ["log-prob", "length-norm", "gnmt:beta=0.1", "word-reward:reward=0.5", "bounded-word-reward:reward=0.5",
-        "bounded-word-reward:reward=0.5,ratio=2", "adaptive-reward", "bp-norm"]  # fmt: skip
+        "bounded-word-reward:reward=0.5,ratio=2", "adaptive-reward", "bp-norm", "f1-norm"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ import pytest
 from browsing import Window, a_browser
 from served import Quantiles, letters, serving
 
+from uncurse import RULES, SCORES
 from uncurse.serving.app import Service
 from uncurse.serving.options import Limits
 
@@ -72,11 +73,11 @@ def test_a_search_is_drawn_at_once_and_fits(browser: Any, address: str, width: i
     window = opened(browser, address, width, scheme)
     page = window.page
     assert window.text("#status").startswith("9 source pieces · predicted length 12.6 · limit 16")
-    assert page.locator("#outputs .choice tbody tr").count() == 7
+    assert page.locator("#outputs .choice tbody tr").count() == len(list(SCORES))
     assert page.locator("#scatter .mark").count() > 20
     assert page.locator("#course .series .line").count() == 2
     assert page.locator("#beam li").count() == 20
-    assert page.locator("#costs td").count() == 7 * 6
+    assert page.locator("#costs td").count() == len(list(SCORES)) * len(list(RULES))
     for chart in ("#scatter", "#course"):
         assert page.locator(f"{chart} svg").first.bounding_box()["width"] > 200
         assert "NaN" not in page.locator(chart).inner_html()
@@ -237,7 +238,7 @@ def test_a_search_in_which_nothing_ends_can_be_seen(browser: Any) -> None:
         window = opened(browser, address)
         page = window.page
         assert "0 finished in 16 steps" in window.text("#status")
-        assert page.locator("#outputs .certificate.truncated").count() == 7
+        assert page.locator("#outputs .certificate.truncated").count() == len(list(SCORES))
         assert window.text("#reading") == "Nothing finished within the limit."
         assert window.text("#course .scope") == "never proved within the limit"
         page.click("#proof")

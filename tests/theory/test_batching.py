@@ -50,6 +50,7 @@ DECODINGS = [
     Decoding.of(3, "bounded-word-reward:reward=0.8", "hf-heuristic", slots="refill"),
     Decoding.of(2, "log-prob", "first-finished", n_best=2, slots="refill"),
     Decoding.of(3, "word-reward:reward=-0.2", "predicted-horizon"),
+    Decoding.of(4, "f1-norm", "optimal", n_best=2, slots="refill"),
     Decoding.of(2, "bounded-word-reward:reward=0.3,ratio=1.5", "exhaustive"),
 ]
 

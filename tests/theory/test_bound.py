@@ -17,6 +17,7 @@ from uncurse.rescoring import (
     AdaptiveReward,
     BoundedWordReward,
     BPNorm,
+    F1Norm,
     LengthNorm,
     LogProb,
     Paths,
@@ -65,6 +66,13 @@ def test_bounds_never_rise_along_an_extension(score: str, data: st.DataObject) -
         assert bound <= bounds.get(prefix.tokens[:-1], math.inf)
 
 
+def f1_norm(total: float, n: int, expected: float) -> float:
+    """The score as it is written."""
+    apart = math.sqrt((n - expected) * (n - expected) + expected)
+    matched = expected * (4 * n - 1) / (2 * (n + expected + apart))
+    return 1 + (total - 0.5 * (n + expected)) / matched
+
+
 def closed_form(rescorer: Rescorer, source: Source, total: float, t: int, rewards: list[float]) -> float:
     """The bounds worked out by hand, for a prefix that can still be extended."""
     limit = int(source.limit[0])
@@ -87,6 +95,13 @@ def closed_form(rescorer: Rescorer, source: Source, total: float, t: int, reward
             return total + float(np.cumsum([0.0, *rewards])[min(floor, limit)])
         case BPNorm():
             return min(1.0 - float(source.predicted[0]) / limit, 0.0) + total / limit
+        case F1Norm():
+            expected = max(float(source.predicted[0]), 1.0)
+            beyond = -total * (math.sqrt(1 + 4 * expected - 8 * total) - 1) / (expected - 2 * total)
+            top = expected + (1 + beyond) / 2  # up to here the score rises with n, then it falls
+            return max(
+                f1_norm(total, min(max(n, t + 1), limit), expected) for n in (math.floor(top), math.ceil(top))
+            )
     raise AssertionError(f"no closed form for {rescorer}")
 
 

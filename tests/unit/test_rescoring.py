@@ -1,4 +1,4 @@
-"""The seven formulas, worked out by hand."""
+"""The eight formulas, worked out by hand."""
 
 from __future__ import annotations
 
@@ -35,6 +35,11 @@ LONG = Paths(np.array([-4.5]), np.array([6]), REWARDS, np.array([-0.25]))  # n =
         ("bounded-word-reward:reward=1.5,ratio=0.5", 0.0, -1.5),
         ("adaptive-reward", 0.5, -4.5 + 3.875),
         ("bp-norm", 1 - 5.5 / 3 - 1.0, -0.75),
+        (
+            "f1-norm",
+            1 - (8.5 + 2 * 3.0) / (8.5 - math.sqrt(11.75)),
+            1 - (11.5 + 2 * 4.5) / (11.5 - math.sqrt(5.75)),
+        ),
     ],
 )
 def test_a_score_follows_its_formula(spec: str, short: float, long: float) -> None:
@@ -67,6 +72,7 @@ def test_a_forced_prefix_is_taken_off_the_predicted_length(prefix: int, expected
         ("bounded-word-reward:reward=1,ratio=2", []),
         ("adaptive-reward", ["rewards", "prediction"]),
         ("bp-norm", ["prediction"]),
+        ("f1-norm", ["prediction"]),
     ],
 )
 def test_what_a_score_reads_is_found_out(spec: str, reads: list[str]) -> None:

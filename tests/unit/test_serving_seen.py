@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from uncurse import RULES, Sentence, Slots, Trace, record
+from uncurse import RULES, SCORES, Sentence, Slots, Trace, record
 from uncurse.explaining import Explanation, standard_scores
 from uncurse.serving import seen as seeing
 from uncurse.serving.answering import Explanation as Told
@@ -57,7 +57,7 @@ def test_what_any_rule_chooses_can_be_read_however_few_are_kept(monkeypatch: pyt
     monkeypatch.setattr(seeing, "MOST", 1)
     trace, found = explained(9, Slots.OCCUPY)
     verdicts, candidates = found["verdicts"], found["candidates"]
-    assert len(verdicts) == 7 * len(list(RULES))
+    assert len(verdicts) == len(list(SCORES)) * len(list(RULES))
     assert {verdict["candidate"] for verdict in verdicts} == set(range(len(candidates)))
     assert len(candidates) < found["finished"] == len(trace.finished_sums)
     for verdict in verdicts:

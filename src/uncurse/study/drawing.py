@@ -102,6 +102,7 @@ LOOKS: Final[Mapping[str, Look]] = {
     "bounded": Look("bounded, predicted", "#D55E00", "X", size=5.8),
     "adaptive": Look("adaptive reward", "#009E73", "p", size=5.4),
     "bp-norm": Look("BP-Norm", "#882255", "*", size=7.4),
+    "f1-norm": Look("F1-Norm", "#332288", "h", size=5.4),
 }
 
 

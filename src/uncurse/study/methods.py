@@ -11,6 +11,7 @@ from uncurse.rescoring import (
     AdaptiveReward,
     BoundedWordReward,
     BPNorm,
+    F1Norm,
     LengthNorm,
     LogProb,
     Rescorer,
@@ -64,6 +65,7 @@ METHODS: Final = (
     Method("bounded", "bounded word reward, predicted length", Optimal(), predicts=True, tuned=True),
     Method("adaptive", "bounded adaptive reward", Optimal(), predicts=True),
     Method("bp-norm", "BP-Norm", Optimal(), predicts=True),
+    Method("f1-norm", "F1-Norm", Optimal(), predicts=True),
 )
 # The paper's own runs put the predicted length for R into the bound.
 HORIZON: Final = tuple(
@@ -85,5 +87,6 @@ def scores_of(tuned: Tuned, ratio: float) -> Mapping[str, Rescorer]:
         "bounded": BoundedWordReward(tuned.bounded_reward),
         "adaptive": AdaptiveReward(),
         "bp-norm": BPNorm(),
+        "f1-norm": F1Norm(),
     }
     return {**found, **{f"{name}-horizon": score for name, score in found.items()}}

@@ -5,12 +5,13 @@
 const LOOKS = {
   "log-prob": [0, "circle"], "length-norm": [1, "square"], gnmt: [3, "diamond"], "word-reward": [4, "up"],
   "bounded-word-reward": [6, "down"], "adaptive-reward": [7, "plus"], "bp-norm": [8, "star"],
+  "f1-norm": [9, "diamond"],
 };
 const SPARE = ["circle", "square", "diamond", "up", "down"];
 
 function lookOf(name) {
   const place = found.scores.findIndex((score) => score.name === name);
-  const [slot, shape] = LOOKS[name] ?? [place % 9, SPARE[place % SPARE.length]];
+  const [slot, shape] = LOOKS[name] ?? [place % 10, SPARE[place % SPARE.length]];
   return { colour: `var(--m${slot})`, shape, dash: "" };
 }
 const labelOf = (method) => method.spec.replace(":", ", "); // so that it can be broken into lines

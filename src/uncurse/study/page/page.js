@@ -27,12 +27,13 @@ const LOOKS = {
   raw: ["circle", ""], "length-norm": ["square", "5 3"], "length-norm-optimal": ["square", "", true],
   gnmt: ["diamond", "2 3"], "word-reward": ["up", ""], "bounded-ratio": ["down", "7 3 2 3", true],
   bounded: ["down", ""], adaptive: ["plus", ""], "bp-norm": ["star", ""],
+  "f1-norm": ["diamond", ""],
 };
 const SPARE = ["circle", "square", "diamond", "up", "down"];
 const methods = new Map(data.methods.map((method, place) => {
   const slot = Object.keys(LOOKS).indexOf(method.name);
   const [shape, dash, open] = LOOKS[method.name] ?? [SPARE[place % SPARE.length], "1 3", true];
-  return [method.name, { ...method, look: { colour: `var(--m${slot < 0 ? place % 9 : slot})`, shape, dash, open } }];
+  return [method.name, { ...method, look: { colour: `var(--m${slot < 0 ? place % 10 : slot})`, shape, dash, open } }];
 }));
 const base = methods.get("raw") ?? [...methods.values()][0];
 const labelOf = (name) => methods.get(name)?.label ?? name;
