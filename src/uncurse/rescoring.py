@@ -332,6 +332,6 @@ class F1Norm(Rescorer):
     def score(self, source: Source, paths: Paths) -> Floats:
         """`1 − 1/F + S/m`, as one fraction."""
         length, expected = paths.length, np.maximum(source.predicted, 1.0)  # every output has its </s>
-        apart = np.sqrt(np.square(length - expected) + expected)
+        apart: Floats = np.sqrt(np.square(length - expected) + expected)
         matched = expected * (4 * length - 1) / (2.0 * (length + expected + apart))  # m, with nothing cancelled
         return 1.0 + (paths.log_prob - 0.5 * (length + expected)) / matched
