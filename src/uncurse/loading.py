@@ -63,7 +63,7 @@ def open_model(
 
 def folder_for(model: Path | str | None) -> Path | None:
     """Where a model is; None if that is on a hub."""
-    if model is None or model == BOXED.name:
+    if model is None or str(model) == BOXED.name:
         return BOXED
     folder, name = Path(model), str(model)
     if (folder / TRAINED / "model.json").exists():  # a training run: what its best checkpoint became

@@ -10,7 +10,7 @@ from pathlib import Path
 from safetensors import safe_open
 
 from uncurse.catalogue import BOXED
-from uncurse.loading import load, open_model
+from uncurse.loading import folder_for, load, open_model
 
 LINES = ["默认情况下，每个线程都有自己的缓冲区。", "", "我明天想和朋友一起去图书馆看书。"]
 
@@ -25,6 +25,10 @@ def test_the_model_in_the_box_is_small_and_whole() -> None:
     assert open_model().predictor is not None
     card = (BOXED / "README.md").read_text(encoding="utf-8")
     assert all(word in card for word in ("Licences", "recipes/zh-en-small.toml", "BLEU", "CC BY"))
+
+
+def test_its_name_may_come_as_a_path() -> None:
+    assert folder_for(Path(BOXED.name)) == folder_for(BOXED.name) == BOXED
 
 
 def test_translate_needs_no_model_to_be_named() -> None:
