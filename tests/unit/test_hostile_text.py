@@ -1,0 +1,186 @@
+"""JSON, TOML and text that nobody can mean are refused, and what is wrong with them is told in a line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+import pytest
+from fuzz.readers import readers
+
+from uncurse.cli import LONGEST_MESSAGE, _fail, main
+from uncurse.files import read_at_most
+from uncurse.jsonfile import parse_json, read_json, sealed_json, unsealed
+from uncurse.records import n_best_lines, text_line
+from uncurse.text.corpora import LONGEST_LINE, sentences_of
+from uncurse.text.subwords import Subwords
+from uncurse.text.vocabulary import Vocabulary
+from uncurse.training.recipe import read_recipe
+from uncurse.translator import Translation
+
+# JSON and TOML.
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("NaN", "NaN is not a number"),
+        ("[-Infinity]", "-Infinity is not a number"),
+        ("1e999", "1e999 is too large"),
+        ("9" * 5000, "99999999999999999999 is too large"),
+        ("9223372036854775808", "9223372036854775808 is too large"),
+        ("[" * 100_000, "nested too deeply"),
+        ('{"a":' * 100_000, "nested too deeply"),
+        ('{"a": 1, "b": {"c": 1, "c": 1}}', "a key is there twice"),
+        ("{", "Expecting"),
+    ],
+)
+def test_json_out_of_all_proportion_is_refused(text: str, complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        parse_json(text)
+
+
+def test_json_says_what_it_says() -> None:
+    text = '{"a": [1, -9223372036854775808, 9223372036854775807, 0.1, 1e300, null, true], "b": {"c": "雨"}}'
+    assert parse_json(text) == json.loads(text)
+
+
+def test_a_file_that_is_not_text_or_has_no_end_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "latin").write_bytes('"é"'.encode("latin-1"))
+    with pytest.raises(ValueError, match=r"latin is not JSON that can be used: .*utf-8"):
+        read_json(tmp_path / "latin")
+    with pytest.raises(ValueError, match="/dev/zero has more than 1000 bytes"):
+        read_at_most(Path("/dev/zero"), 1000)
+
+
+def test_a_seal_tells_every_change() -> None:
+    content = {"seconds": 1.25, "names": ["a", "雨"], "none": None}
+    written = sealed_json(content)
+    assert unsealed(parse_json(written)) == content
+    for position in range(len(written)):
+        changed = written[:position] + bytes([written[position] ^ 1]) + written[position + 1 :]
+        try:
+            found = unsealed(parse_json(changed))
+        except ValueError:
+            continue
+        # white space, or the name of the seal or of a key: who reads it knows its keys
+        assert found == content or found.keys() != content.keys()
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (("epochs = 2", f"epochs = {'9' * 5000}"), "Exceeds the limit|too large"),
+        (("learning_rate = 0.004", f"learning_rate = {'9' * 400}"), "learning_rate must be a finite number"),
+        (("learning_rate = 0.004", "learning_rate = nan"), "learning_rate must be a finite number"),
+        (("learning_rate = 0.004", "learning_rate = -1"), "learning_rate = -1.0 is not allowed"),
+        (("seed = 3", "seed = 18446744073709551616"), "seed = 18446744073709551616 is not allowed"),
+        (("hidden = 64", "hidden = 1099511627776"), "hidden = 1099511627776 is not allowed"),
+        (("source = 300", "source = -300"), "source = -300 is not allowed"),
+        (("epochs = 2", "epochs = " + "[" * 5000 + "]" * 5000), "nested too deeply"),
+        (("epochs = 2", "epochs = 1979-05-27"), "must be of type int"),
+    ],
+)
+def test_a_recipe_out_of_all_proportion_is_refused(
+    tmp_path: Path, change: tuple[str, str], complaint: str
+) -> None:
+    content = readers()["recipe"].files["recipe"].decode()
+    assert change[0] in content
+    (tmp_path / "recipe").write_text(content.replace(*change), encoding="utf-8")
+    with pytest.raises(ValueError, match=complaint):
+        read_recipe(tmp_path / "recipe")
+
+
+# Text.
+
+
+def test_a_line_without_an_end_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    path.write_bytes(b"short\n" + b"x" * (LONGEST_LINE - 1) + b"\n" + b"x" * (LONGEST_LINE + 1))
+    lines = sentences_of([path])
+    assert next(lines) == "short"
+    assert len(next(lines)) == LONGEST_LINE - 1
+    with pytest.raises(ValueError, match="text, line 3 has more than 1048576 bytes"):
+        next(lines)
+
+
+@pytest.mark.parametrize(
+    ("records", "complaint"),
+    [
+        ('{"text": "\\ud800"}', "line 1: not valid Unicode"),
+        ('{"text": "a\\nb"}', "line 1: the text has more than one line"),
+        ('{"text": 7}', "line 1: there is no 'text' with a sentence"),
+        ('{"text": "a", "text": "b"}', "line 1: not JSON"),
+        ("[" * 100_000, "line 1: not JSON"),
+    ],
+)
+def test_a_record_that_is_no_sentence_is_named(tmp_path: Path, records: str, complaint: str) -> None:
+    (tmp_path / "a.jsonl").write_text(records, encoding="utf-8")
+    with pytest.raises(ValueError, match=rf"a\.jsonl, {complaint}"):
+        list(sentences_of([tmp_path / "a.jsonl"]))
+
+
+def test_a_table_that_holds_no_sentences_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    columns: list[tuple[dict[str, Any], str]] = [
+        ({"text": [1]}, "row 1: there is no 'text' with a sentence"),
+        ({"text": ["a", None]}, "row 2: there is no 'text' with a sentence"),
+        ({"text": [["a"]]}, "the column 'text' does not hold sentences"),
+        ({"text": ["x" * (LONGEST_LINE + 1)]}, f"row 1 has more than {LONGEST_LINE} characters"),
+        ({"line": ["a"]}, "has no column 'text': line"),
+    ]
+    for column, complaint in columns:
+        pyarrow.parquet.write_table(pyarrow.table(column), path)
+        with pytest.raises(ValueError, match=complaint):
+            list(sentences_of([path]))
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(ValueError, match="is not a whole Parquet file"):
+        list(sentences_of([path]))
+
+
+def test_a_repeated_text_is_held_once(tmp_path: Path) -> None:
+    """A file of some kilobytes can repeat a megabyte as often as it likes."""
+    path = tmp_path / "a.parquet"
+    repeated = pyarrow.DictionaryArray.from_arrays([0] * 1000, ["x" * LONGEST_LINE])
+    pyarrow.parquet.write_table(pyarrow.table({"text": repeated}), path, store_schema=False)
+    assert path.stat().st_size < 1 << 17
+    before = pyarrow.total_allocated_bytes()
+    lines = sentences_of([path])
+    assert len(next(lines)) == LONGEST_LINE
+    assert pyarrow.total_allocated_bytes() - before < 1 << 25  # and not a gigabyte
+    lines.close()  # type: ignore[attr-defined]
+
+
+def test_a_translation_stays_on_its_line() -> None:
+    vocabulary = Vocabulary(["</s>", "<unk>", "▁a\nb", "\r\nc"])
+    translation = Translation("x", (vocabulary.text([2, 3, 0]),), None, None)
+    assert translation.texts == ("a\nb\r\nc",)
+    assert text_line(translation) == "a b  c"
+    assert n_best_lines(translation, 0).count("\n") == 0
+
+
+@pytest.mark.parametrize("content", [b"", b"nonsense", b"\x0a\xff\xff\xff\xff\x0f"])
+def test_what_is_no_subword_model_is_refused(content: bytes) -> None:
+    with pytest.raises(ValueError, match="it is not a subword model"):
+        Subwords(content)
+
+
+@pytest.mark.parametrize("command", [["explain"], ["translate", "--target-prefix"]])
+def test_a_text_of_another_encoding_is_one_line(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main([*command, b"\xff".decode(errors="surrogateescape")])
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.endswith("it is not in UTF-8\n")
+    assert said.err.count("\n") == 1
+
+
+def test_an_error_is_one_line_whatever_it_quotes(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        _fail("a name \x1b[2J\x07 with\na bell \u202e and more" + "x" * 100_000)
+    said = capsys.readouterr().err
+    assert said.startswith("uncurse: a name \ufffd[2J\ufffd with a bell \ufffd and more")
+    assert said.count("\n") == 1
+    assert len(said) < LONGEST_MESSAGE + 20
