@@ -71,6 +71,17 @@ def test_a_limit_is_compared_as_a_study_with_that_limit_judges_it(short: Finding
             assert compared["0.5x", method.name, "optimal"] == measured[method.name]
 
 
+def test_what_compares_no_limits_decodes_nothing_for_it(short: Findings) -> None:
+    before = short.study
+    study = a_study(before.data, before.folder, replace(before.plan, limits=("0.5x",)))
+    widths = [(name, recording.width) for name, recording in study.recordings()]
+    assert widths == [(name, width) for name in ("dev", "test") for width in study.plan.all_widths]
+    study.check_complete()
+    compared = [cell for cell in short.limits if cell.limit == "0.5x"]
+    assert compared
+    assert evaluate(study, lambda _: None).limits == tuple(compared)
+
+
 def test_everything_that_is_shown_of_a_second_search_has_its_limit(short: Findings) -> None:
     study, material = short.study, short.study.materials["test"]
     width = study.plan.focus
