@@ -225,6 +225,16 @@ def window(browser: Any, file: Path) -> Iterator[Opened]:
     assert found.wrong == []
 
 
+def test_without_limits_to_compare_there_is_nothing_of_them(browser: Any, tmp_path: Path) -> None:
+    write_page(tmp_path / "study.html", {**data(), "limits": []}, ["BLEU falls."], [], [])
+    window = opened(browser, tmp_path / "study.html")
+    assert window.page.locator("#limits").count() == 0
+    assert window.page.locator("nav a").all_inner_texts()[2:4] == ["Stopping", "Tuning"]
+    assert window.page.locator("figure .canvas").count() == 10
+    window.page.context.close()
+    assert window.wrong == []
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 375])
 def test_everything_is_drawn_and_nothing_overflows(browser: Any, file: Path, width: int, scheme: str) -> None:

@@ -165,7 +165,7 @@ def test_an_outside_system_is_a_row(found: Findings, tmp_path: Path) -> None:
 
 def test_a_model_without_a_predictor_is_judged_by_what_needs_none(tmp_path: Path) -> None:
     write_sets(tmp_path)
-    plan = replace(PLAN, limits=("2x+3",))
+    plan = replace(PLAN, limits=("2x+3", "2x+5"))
     study = without_predictor(a_study(tmp_path, tmp_path / "out", plan))
     decode(study)
     found = evaluate(study, lambda _: None)

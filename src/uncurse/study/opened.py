@@ -87,13 +87,11 @@ class Study:
     @property
     def limits_recording(self) -> Recording:
         """The search of dev that has room for every limit."""
-        if not self._compares_limits:
-            return self.recording("dev", self.limits_width)
         return self._recording(self.materials["dev"].longest, self.limits_width)
 
     @property
-    def _compares_limits(self) -> bool:
-        """Whether the plan names limits beside the one that is recorded anyway."""
+    def compares_limits(self) -> bool:
+        """Whether the plan names limits beside the one of all judgements."""
         return not {self.plan.limit}.issuperset(self.plan.limits)
 
     @property
@@ -106,7 +104,7 @@ class Study:
         for name in SETS:
             for width in self.plan.all_widths:
                 yield name, self.recording(name, width)
-        if self._compares_limits:
+        if self.compares_limits:
             yield "dev, longest limit", self.limits_recording
 
     def check_complete(self) -> None:

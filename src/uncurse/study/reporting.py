@@ -29,7 +29,7 @@ def all_tables(findings: Findings) -> list[Table]:
         tables.deciles_table(findings),
         beyond.faults_table(findings),
         beyond.grid_table(findings),
-        beyond.limits_table(findings),
+        *([beyond.limits_table(findings)] if findings.limits else []),
         beyond.errors_table(findings),
         beyond.lengths_table(findings),
         beyond.true_lengths_table(findings),

@@ -502,7 +502,8 @@ costFigure();
 decileFigure("decile-bleu", "bleu");
 decileFigure("decile-ratio", "ratio");
 gridFigure();
-limitFigure();
+if (data.limits.length) limitFigure();
+else for (const each of document.querySelectorAll('#limits, [href="#limits"]')) each.remove();
 rewardFigure();
 gnmtFigure();
 byId("sentences-lead").textContent =
