@@ -23,7 +23,6 @@ SPECS = (
     "bounded-word-reward:reward=0.7",
     "adaptive-reward",
     "bp-norm",
-    "f1-norm",
 )
 REPEATS = 41
 
