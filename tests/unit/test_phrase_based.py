@@ -10,12 +10,8 @@ import pytest
 
 pytest.importorskip("thot")
 
-from uncurse.study.phrase_based import (
-    target_tokens,
-    text_of,
-    train_phrase_based,
-    translate_phrase_based,
-)
+from uncurse.study.phrase_based import train_phrase_based, translate_phrase_based
+from uncurse.study.phrase_tokens import target_tokens, text_of
 from uncurse.training.recipe import Corpus
 
 WORDS = dict(

@@ -3,17 +3,12 @@
 Thot (Ortiz-Martínez and Casacuberta 2014, the package `sil-thot`) aligns words, extracts phrases and decodes.
 The weights of its log-linear model are tuned by minimum error rate training (Och 2003) on n-best lists, for BLEU
 against every reference of the dev set.
-
-A source character of Chinese is a token of its own, a run of other letters is one, and so is each other sign. On
-the target side a token says with a mark where there was no space, so that text comes back as it was.
 """
 
 from __future__ import annotations
 
 import hashlib
-import re
 import shutil
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -22,19 +17,24 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final, final
 
 import numpy as np
-from thot.alignment import AlignmentModelType, FastAlignModel, SymmetrizationHeuristic, SymmetrizedAligner
-from thot.common import NGramLanguageModel
-from thot.translation import PhraseExtractParameters, PhraseModel, SmtDecoder, SmtModel, TranslationData
+from thot.alignment import AlignmentModelType
+from thot.translation import SmtDecoder, SmtModel, TranslationData
 
 from uncurse.arrays import Floats, Ints
 from uncurse.evaluation.bootstrap import bleu_of, bleu_statistics
 from uncurse.files import write_whole
 from uncurse.jsonfile import read_json, sealed_json, unsealed
+from uncurse.study.phrase_learning import (
+    LONGEST_PHRASE,
+    OPTIONS,
+    align_words,
+    count_n_grams,
+    extract_phrases,
+    mix_n_grams,
+)
+from uncurse.study.phrase_tokens import Pair, Tokens, source_tokens, target_tokens, text_of
 from uncurse.text.lines import read_lines
 from uncurse.training.recipe import Corpus
-
-Tokens = tuple[str, ...]
-Pair = tuple[Tokens, Tokens]
 
 
 @final
@@ -46,12 +46,8 @@ class Candidate:
     statistics: Ints  # what BLEU adds up, [10]
 
 
-ALIGNMENT_ROUNDS: Final = 5
-LONGEST_PHRASE: Final = 7  # source tokens
-OPTIONS: Final = 10  # translations of a phrase that are tried
 STACK: Final = 10  # hypotheses that have translated the same number of tokens
 JUMP: Final = 0  # source tokens that may be left for later; 2 gain 0.7 BLEU on 100 lines, in four times the time
-ORDER: Final = 3  # of the language model
 LONGEST_LINE: Final = 100  # tokens; longer pairs are not learnt from, longer lines are translated in parts
 TUNING_LINES: Final = 200
 TUNING_ROUNDS: Final = 5
@@ -63,9 +59,6 @@ MAY_BE_NEGATIVE: Final = (0, 2, 4)
 CLIMBS: Final = 5
 STEPS: Final = 500
 
-_WIDE: Final = "\u2e80-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # scripts that write no spaces
-_TOKEN: Final = re.compile(rf"[{_WIDE}]|[^\W_{_WIDE}]+|\S")
-_JOINED: Final = "\uffed"  # stands where there was no space
 _MODEL: Final = "model.json"
 
 
@@ -87,10 +80,10 @@ def train_phrase_based(
     work = _workshop(folder, signature)
     targets, dev_targets = ([target for _, target in each] for each in (pairs, dev_pairs))
     stages: tuple[tuple[str, Callable[[], None]], ...] = (
-        (f"aligning the words of {len(pairs)} pairs", lambda: _align(pairs, work)),
-        ("extracting phrases", lambda: _extract(work)),
-        ("counting n-grams", lambda: _count(targets, work)),
-        ("mixing n-grams", lambda: _smooth(dev_targets, work)),
+        (f"aligning the words of {len(pairs)} pairs", lambda: align_words(pairs, work)),
+        ("extracting phrases", lambda: extract_phrases(work)),
+        ("counting n-grams", lambda: count_n_grams(targets, work)),
+        ("mixing n-grams", lambda: mix_n_grams(dev_targets, work)),
     )
     for words, stage in stages:
         done = work / f"done-{words.partition(' ')[0]}"
@@ -112,7 +105,7 @@ def translate_phrase_based(folder: Path, lines: Sequence[str], lowercase: bool) 
 
 
 def _translations(folder: Path, lines: Sequence[str], lowercase: bool, weights: Sequence[float]) -> Iterator[str]:
-    sources = [_source_tokens(line, lowercase) for line in lines]
+    sources = [source_tokens(line, lowercase) for line in lines]
     decoder = _Decoder(folder, sources)
     decoder.set(weights)
     for source in sources:
@@ -177,7 +170,7 @@ def _read_model(folder: Path) -> dict[str, Any]:
 def _pairs(corpus: Corpus, lowercase: bool) -> list[Pair]:
     """The source with each of its targets, without pairs that have an empty side or a very long one."""
     lines = read_lines(Path(corpus.source))
-    sources = [_source_tokens(line, lowercase) for line in lines]
+    sources = [source_tokens(line, lowercase) for line in lines]
     found: list[Pair] = []
     for path in corpus.targets:
         targets = [target_tokens(line, lowercase) for line in read_lines(Path(path))]
@@ -185,154 +178,6 @@ def _pairs(corpus: Corpus, lowercase: bool) -> list[Pair]:
             raise ValueError(f"{corpus.source} has {len(sources)} lines and {path} has {len(targets)}")
         found += zip(sources, targets, strict=True)
     return [pair for pair in found if all(0 < len(side) <= LONGEST_LINE for side in pair)]
-
-
-def _source_tokens(line: str, lowercase: bool) -> Tokens:
-    return tuple(_TOKEN.findall(line.lower() if lowercase else line))
-
-
-def target_tokens(line: str, lowercase: bool) -> Tokens:
-    """Tokens marked where they touch: “Go!” is “￭ Go ￭! ￭”."""
-    line = (line.lower() if lowercase else line).replace(_JOINED, " ")
-    tokens: list[str] = []
-    end = -1
-    for match in _TOKEN.finditer(line):
-        token = match.group()
-        if match.start() == end:
-            # A sign carries the mark where it can, so that a word is the same token beside a sign and alone.
-            if token.isalnum() and not tokens[-1].strip(_JOINED).isalnum():
-                tokens[-1] += _JOINED
-            else:
-                token = _JOINED + token
-        tokens.append(token)
-        end = match.end()
-    return tuple(tokens)
-
-
-def text_of(tokens: Sequence[str]) -> str:
-    """The text that target tokens spell."""
-    return " ".join(tokens).replace(f" {_JOINED}", "").replace(f"{_JOINED} ", "").replace(_JOINED, "")
-
-
-def _align(pairs: Sequence[Pair], work: Path) -> None:
-    """Align words in both directions (Dyer 2013) and write what grow-diag-final-and makes of the two."""
-    sides = [work / "sources", work / "targets"]
-    for side, path in enumerate(sides):
-        path.write_text("".join(" ".join(pair[side]) + "\n" for pair in pairs), encoding="utf-8")
-    source, target = sides
-    aligner = SymmetrizedAligner(
-        _aligner(source, target, work / "tm_invswm"), _aligner(target, source, work / "tm_swm")
-    )
-    aligner.heuristic = SymmetrizationHeuristic.GROW_DIAG_FINAL_AND
-    with (work / "alignments").open("w", encoding="utf-8") as file:
-        for start in range(0, len(pairs), 1000):
-            batch = pairs[start : start + 1000]
-            found = aligner.get_best_alignments([source for source, _ in batch], [target for _, target in batch])
-            for pair, (_, matrix) in zip(batch, found, strict=True):
-                file.write(_giza(*pair, matrix.to_numpy()))
-    for path in sides:
-        path.unlink()
-
-
-def _aligner(sources: Path, targets: Path, prefix: Path) -> FastAlignModel:
-    model = FastAlignModel()
-    model.variational_bayes = True
-    model.read_sentence_pairs(str(sources), str(targets))
-    model.start_training()
-    for _ in range(ALIGNMENT_ROUNDS):
-        model.train()
-    model.end_training()
-    model.print(str(prefix))
-    for suffix in (".src", ".trg", ".srctrgc"):  # the corpus once more, for training that goes on
-        prefix.with_suffix(suffix).write_bytes(b"")
-    return model
-
-
-def _giza(source: Tokens, target: Tokens, matrix: Ints) -> str:
-    """One pair in the format of GIZA++: to each target token the source tokens it stands for, [source, target]."""
-    columns = [(matrix.sum(axis=1) == 0), *matrix.T]
-    links = (" ".join(str(place + 1) for place in np.flatnonzero(column)) for column in columns)
-    words = " ".join(f"{word} ({{ {link} }})" for word, link in zip(("NULL", *target), links, strict=True))
-    return f"# 1\n{' '.join(source)}\n{words}\n"
-
-
-def _extract(work: Path) -> None:
-    """Write the phrases that are consistent with the alignments, and the distributions of lengths and jumps."""
-    parameters = PhraseExtractParameters()
-    parameters.max_target_phrase_length = LONGEST_PHRASE  # Thot calls the source of its inverse model target
-    model = PhraseModel()
-    model.build(str(work / "alignments"), parameters, pseudo_ml=False)
-    model.print_phrase_table(str(work / "tm.ttable"), n=2 * OPTIONS)
-    model.clear()
-    (work / "alignments").unlink()
-    for suffix, content in (
-        (".lambda", "0.7 0.7"),
-        (".srcsegmlentable", "Uniform"),
-        (".trgcutstable", "0.999"),
-        (".trgsegmlentable", "Geometric"),
-    ):
-        (work / "tm").with_suffix(suffix).write_text(content)
-
-
-def _n_grams(words: Tokens) -> Iterator[Tokens]:
-    words = ("<s>", *words, "</s>")
-    return (words[start : start + n] for n in range(1, ORDER + 1) for start in range(len(words) - n + 1))
-
-
-def _count(targets: Sequence[Tokens], work: Path) -> None:
-    """Write how often each n-gram occurs; the first time that a word is seen it counts as unknown."""
-    counts: Counter[Tokens] = Counter()
-    known: set[str] = set()
-    for target in targets:
-        words = tuple(word if word in known else "<unk>" for word in target)
-        known.update(target)
-        counts.update(_n_grams(words))
-    total = sum(len(target) + 2 for target in targets)
-    with (work / "lm").open("w", encoding="utf-8") as file:
-        for n_gram, count in sorted(counts.items(), key=lambda item: (len(item[0]), item[0])):
-            before = counts[n_gram[:-1]] if len(n_gram) > 1 else total
-            file.write(f"{' '.join(n_gram)} {before} {count}\n")
-
-
-def _smooth(targets: Sequence[Tokens], work: Path) -> None:
-    """Choose the weights that mix the orders of the language model: those that make dev likeliest.
-
-    Each order has one weight for rare, less rare and frequent contexts.
-    """
-    wanted = {" ".join(n_gram) for target in targets for n_gram in _n_grams(target)}
-    small = work / "dev"  # only what dev asks for: it is read again for each set of weights
-    with (work / "lm").open(encoding="utf-8") as counts, small.open("w", encoding="utf-8") as file:
-        for line in counts:
-            n_gram = line.rsplit(" ", 2)[0]
-            if n_gram in wanted or "<unk>" in n_gram or " " not in n_gram:
-                file.write(line)
-    sentences = [list(target) for target in targets]
-
-    def log_prob(weights: Sequence[float]) -> float:
-        _write_mixture(weights, small)
-        model = NGramLanguageModel()
-        model.load(str(small))
-        found = sum(model.get_sentence_log_probability(sentence) for sentence in sentences)
-        model.clear()
-        return found
-
-    weights = [0.5] * (3 * ORDER)
-    best = log_prob(weights)
-    for place in [*range(3 * ORDER)] * 2:
-        for value in np.linspace(0.05, 0.95, 10):
-            tried = [*weights[:place], float(value), *weights[place + 1 :]]
-            found = log_prob(tried)
-            if found > best:
-                weights, best = tried, found
-    for path in work.glob("dev*"):
-        path.unlink()
-    _write_mixture(weights, work / "lm")
-
-
-def _write_mixture(weights: Sequence[float], prefix: Path) -> None:
-    """Order, contexts, how often a context occurs before it is less rare, weights."""
-    numbers = " ".join(f"{weight:.2f}" for weight in weights)
-    prefix.with_suffix(".weights").write_text(f"{ORDER} 3 10 {numbers}\n")
 
 
 @final
@@ -379,7 +224,7 @@ def _filter_phrases(table: Path, filtered: Path, sources: Sequence[Tokens]) -> N
 
 def _tune(dev: Corpus, work: Path, lowercase: bool, report: Callable[[str], None]) -> list[float]:
     """Decode, choose the weights that pick the best of all translations found so far, and again."""
-    lines = [_source_tokens(line, lowercase) for line in read_lines(Path(dev.source))]
+    lines = [source_tokens(line, lowercase) for line in read_lines(Path(dev.source))]
     usable = [index for index, line in enumerate(lines) if 0 < len(line) <= LONGEST_LINE]
     count = min(TUNING_LINES, len(usable))
     rows = [usable[place * len(usable) // count] for place in range(count)]
