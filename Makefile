@@ -10,7 +10,7 @@ SOURCE ?= newstest2020.zh
 KILLS  ?= 100
 ROUNDS ?= 10
 
-.PHONY: setup demo test fuzz soak check bench bench-peers bench-serve clean
+.PHONY: setup demo test test-fast fuzz soak check bench bench-peers bench-serve clean
 
 setup: $(READY)
 
@@ -24,8 +24,11 @@ demo: $(READY)
 	@$(BIN)/python examples/demo.py
 
 test: $(READY)
-	-@$(BIN)/uncurse models get opus-mt-zh-en  # without it the tests beside other toolkits are skipped
+	-@$(BIN)/uncurse models get opus-mt-zh-en  # without it the tests that compare with other toolkits are skipped
 	$(BIN)/pytest --numprocesses 2
+
+test-fast: $(READY)  # under two minutes, for daily work
+	HYPOTHESIS_PROFILE=quick $(BIN)/pytest --numprocesses 2 -m "not slow"
 
 # Kills at random moments, again and again; UNCURSE_SEED repeats the moments of a run
 soak: $(READY)

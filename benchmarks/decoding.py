@@ -1,7 +1,7 @@
-"""How fast a translator decodes, and how much of the time is not its own: `python benchmarks/decoding.py [MODEL]`.
+"""How fast an LSTM decodes, and the share of time outside the model: `python benchmarks/decoding.py [FOLDER]`.
 
-Without a model folder the network has the shape of recipes/zh-en-small.toml and weights nobody has trained; its
-outputs run to the limit, so that every step is made.
+Without the folder of a model the network has the shape of recipes/zh-en-small.toml and random weights; its outputs
+reach the maximum length, so that every step is made.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from rich.table import Table
 
 from uncurse import Continuations, Decoding, Sentence, StepModel, beam_search
 from uncurse.arrays import Ints
-from uncurse.models.directory import load_folder
-from uncurse.models.lstm import AttentionalLSTM, LSTMShape
-from uncurse.models.lstm_steps import LSTMState, LSTMStepModel
+from uncurse.models.lstm.folder import load_folder
+from uncurse.models.lstm.network import AttentionalLSTM, LSTMShape
+from uncurse.models.lstm.step_model import LSTMState, LSTMStepModel
 
 BATCH, SENTENCES, REPEATS = 32, 64, 3
 SPENT = [0.0]  # seconds inside the model
@@ -46,12 +46,12 @@ class TimedState:
     inner: LSTMState
 
     def select(self, rows: Ints) -> Self:
-        """The given rows."""
+        """The state of some rows."""
         with Stopwatch():
             return type(self)(self.inner.select(rows))
 
     def append(self, other: Self) -> Self:
-        """These and the others."""
+        """These sentences followed by the others."""
         with Stopwatch():
             return type(self)(self.inner.append(other.inner))
 
@@ -61,8 +61,8 @@ class TimedModel:
 
     def __init__(self, inner: StepModel[LSTMState]) -> None:
         self.inner = inner
-        self.signature, self.vocabulary, self.attends = inner.signature, inner.vocabulary, inner.attends
-        self.begin, self.end = inner.begin, inner.end
+        self.signature, self.vocab_size, self.attends = inner.signature, inner.vocab_size, inner.attends
+        self.bos, self.eos = inner.bos, inner.eos
 
     def start(self, sources: Sequence[Sequence[int]]) -> TimedState:
         """Encode sources."""
@@ -72,8 +72,8 @@ class TimedModel:
     def step(self, state: TimedState, tokens: Ints, k: int, attention: bool) -> tuple[Continuations, TimedState]:
         """One step."""
         with Stopwatch():
-            given, after = self.inner.step(state.inner, tokens, k, attention)
-            return given, TimedState(after)
+            continuations, after = self.inner.step(state.inner, tokens, k, attention)
+            return continuations, TimedState(after)
 
 
 def main() -> None:
@@ -86,25 +86,25 @@ def main() -> None:
     model = TimedModel(inner)
     random = np.random.default_rng(1)
     sentences = [
-        Sentence(tuple(random.integers(3, 5000, length).tolist()), limit=40, predicted=30.0)
+        Sentence(tuple(random.integers(3, 5000, length).tolist()), max_length=40, expected_length=30.0)
         for length in random.integers(10, 40, SENTENCES).tolist()
     ]
     table = Table(title=f"{SENTENCES} sentences, batch {BATCH}, BP-Norm, optimal; median of {REPEATS}")
-    for column in ("beam", "sentences / s", "share of time outside the model", "bar"):
+    for column in ("beam size", "sentences / s", "share of time outside the model", "goal"):
         table.add_column(column, justify="right")
-    for width, bar in ((5, "10 %"), (20, ""), (40, "5 %")):
+    for beam_size, goal in ((5, "10 %"), (20, ""), (40, "5 %")):
         times, shares = [], []
         for _ in range(REPEATS):
             SPENT[0] = 0.0
             start = time.perf_counter()
-            beam_search(model, sentences, Decoding.of(width, "bp-norm"), batch=BATCH)
+            beam_search(model, sentences, Decoding(beam_size, "bp-norm"), batch_size=BATCH)
             times.append(time.perf_counter() - start)
             shares.append(1.0 - SPENT[0] / times[-1])
         table.add_row(
-            str(width),
+            str(beam_size),
             f"{SENTENCES / statistics.median(times):.1f}",
             f"{statistics.median(shares):.1%}",
-            bar,
+            goal,
         )
     Console().print(table)
 

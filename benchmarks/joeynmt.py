@@ -1,10 +1,10 @@
 """Our attentional LSTM beside that of JoeyNMT 2.3.0: `python benchmarks/joeynmt.py DATA [options]`.
 
-DATA has bible/train.zh, bible/train.en.0 … as recipes/zh-en-bible.toml wants them. Both systems see the same
-pieces of the same pairs (the first target of each source, at most 60 pieces on either side), train networks of one
-size for the same minutes, counted from the first batch, and translate the same lines with their last weights;
-loading is not timed. JoeyNMT has an environment of its own, runs/peers/joeynmt-env. What is finished is kept in
-runs/peers/joeynmt, and a second call goes on from there; remove that folder to measure again.
+DATA has bible/train.zh, bible/train.en.0 … as in recipes/zh-en-bible.toml. Both systems get the same tokens of the
+same pairs (the first target of each source, at most 60 tokens on either side), train networks of the same size for
+the same number of minutes, counted from the first batch, and translate the same lines with their last weights;
+loading is not timed. JoeyNMT has an environment of its own, runs/peers/joeynmt-env. Finished steps are kept in
+runs/peers/joeynmt, and a second call resumes there; remove that folder to measure again.
 
 Alike: embeddings of 256, a decoder of 384 in 2 layers, an encoder of 192 in each direction in 2 layers, Luong's
 general attention, no input feeding, dropout 0.2, embeddings that start with unit variance, cross-entropy for each
@@ -13,7 +13,7 @@ padding.
 
 Different:
 - JoeyNMT ties output weights only if embeddings are as large as the decoder, so neither does; --tied ties ours.
-- JoeyNMT fills a batch with pairs of any length until it has 2,400 tokens; ours with pairs of like length.
+- JoeyNMT fills a batch with pairs of any length until it has 2,400 tokens; ours takes pairs of similar length.
 - JoeyNMT unrolls its decoder step by step in training even without input feeding; ours is one call.
 - Both layers of JoeyNMT's decoder start, state and cell, from the last states of the upper encoder layer; ours
   layer from layer and cell from cell. JoeyNMT's recurrent weights start larger, its sources end in </s>, its
@@ -21,10 +21,10 @@ Different:
 - JoeyNMT's rate is constant; ours falls in a straight line, of which the clock leaves the beginning. Ours looks at
   the development pairs in every epoch, in its own time; JoeyNMT never does.
 - JoeyNMT ranks by S / ((5 + n) / 6), stops when every slot of the beam has ended, and forbids the empty output.
-  `like for like` ranks by S / n and stops when as many as the beam is wide have ended; `default` is BP-Norm,
-  optimal, with the limit that the length predictor sets.
-- JoeyNMT is given sorted lines, 32 at a time, as pieces. Ours cuts and joins pieces in its own time, and gives the
-  place of a finished sentence to another, up to the source pieces of 32 average sentences.
+  `like for like` ranks by S / n and stops when as many as the beam is wide have ended; `default` is F1-Norm,
+  optimal, with the maximum length that the length predictor sets.
+- JoeyNMT is given sorted and tokenized lines, 32 at a time. Ours tokenizes and detokenizes within the time, and
+  gives the place of a finished sentence to another, up to the source tokens of 32 average sentences.
 The weights differ, so do the lengths of outputs and with them sentences per second: see the length ratio.
 """
 
@@ -52,19 +52,20 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from uncurse.decoding import Decoding
-from uncurse.evaluation.quality import quality
-from uncurse.files import write_whole
-from uncurse.length import parse_limit
-from uncurse.loading import load
-from uncurse.models.lstm import LAYERS
+from uncurse.evaluation.bleu import quality
+from uncurse.lengths.limits import parse_max_length
+from uncurse.models.loaded_model import ModelOptions
+from uncurse.models.lstm.network import LAYERS
+from uncurse.scoring.decoding import Decoding
+from uncurse.storage.atomic import atomic_write
 from uncurse.text.lines import read_lines
-from uncurse.text.subwords import END, Subwords
+from uncurse.text.parallel import ParallelFiles, read_parallel
+from uncurse.text.sentencepiece_tokenizer import EOS, SentencePieceTokenizer
 from uncurse.training.checkpoint import load_checkpoint
-from uncurse.training.data import read_parallel
 from uncurse.training.loop import Trainer
-from uncurse.training.recipe import Corpus, DataPlan, Recipe, read_recipe
-from uncurse.translator import Task
+from uncurse.training.recipe import DataConfig, Recipe, read_recipe
+from uncurse.translation.options import TranslationOptions
+from uncurse.translation.translator import load_translator
 
 ROOT = Path(__file__).resolve().parent.parent
 RECIPE = ROOT / "recipes" / "zh-en-bible.toml"
@@ -75,13 +76,13 @@ PACKAGES = (  # of JoeyNMT's environment, in this order; constraints.txt has the
     ("importlib_metadata==10.2.0", "subword-nmt==0.3.8"),
     ("--no-deps", "joeynmt==2.3.0"),  # it asks for a protobuf that tensorboard does not take any more
 )
-LONGEST = 60  # pieces of either side of a pair
-CAP = 100  # tokens of an output
+MAX_TOKENS_PER_SIDE = 60  # of a pair
+MAX_LENGTH = 100  # tokens of an output
 BATCH = 32  # sentences that are translated together
 EPOCHS_PER_MINUTE = 2  # more than a CPU gets through
 WAYS: dict[str, Callable[[int], Decoding]] = {
-    "like for like": lambda width: Decoding.of(width, "length-norm", "beam-full", 1, "refill"),
-    "default": Decoding.of,
+    "like for like": lambda beam_size: Decoding(beam_size, "length-norm", "beam-full", slots="refill"),
+    "default": Decoding,
 }
 
 # What runs in JoeyNMT's environment. Training is interrupted between two batches; JoeyNMT then writes its weights.
@@ -152,16 +153,18 @@ class Run:
 
     recipe: Recipe
     data: Path
-    pieces: Path  # a folder
+    shared: Path  # the folder of tokenizers and tokenized text
     folder: Path
     minutes: float
     threads: int
     lines: list[str]
 
     @property
-    def subwords(self) -> tuple[Subwords, Subwords]:
-        """The subword models of the source and the target."""
-        source, target = (Subwords((self.pieces / name).read_bytes()) for name in ("source.spm", "target.spm"))
+    def tokenizers(self) -> tuple[SentencePieceTokenizer, SentencePieceTokenizer]:
+        """The tokenizers of the source and the target."""
+        source, target = (
+            SentencePieceTokenizer((self.shared / name).read_bytes()) for name in ("source.spm", "target.spm")
+        )
         return source, target
 
 
@@ -191,50 +194,52 @@ def plan(minutes: float, tied: bool) -> Recipe:
     """The recipe of the study with one target for each source, as far as JoeyNMT can follow it."""
     study = read_recipe(RECIPE)
     train, dev = (
-        tuple(Corpus(corpus.source, corpus.targets[:1]) for corpus in corpora)
+        tuple(ParallelFiles(corpus.source, corpus.targets[:1]) for corpus in corpora)
         for corpora in (study.data.train, study.data.dev)
     )
     epochs = math.ceil(EPOCHS_PER_MINUTE * minutes) + 1
-    training = replace(study.training, max_length=LONGEST, epochs=epochs, warmup=0)
-    return replace(study, data=DataPlan(train, dev), model=replace(study.model, tied=tied), training=training)
+    training = replace(study.training, max_tokens_per_side=MAX_TOKENS_PER_SIDE, epochs=epochs, warmup_steps=0)
+    return replace(study, data=DataConfig(train, dev), model=replace(study.model, tied=tied), training=training)
 
 
 def prepare(run: Run) -> None:
-    """Learn the pieces as the study does, and write the pairs for JoeyNMT.
+    """Train the tokenizers as the study does, and write the pairs for JoeyNMT.
 
-    Pieces are written as their numbers, since JoeyNMT would break some at the spaces and line ends of Unicode.
+    Tokens are written as their ids: JoeyNMT would split some of the texts at Unicode spaces and line ends.
     """
-    if (run.pieces / "train.en").exists():
+    if (run.shared / "train.en").exists():
         return
-    say("learning subword models")
-    run.pieces.mkdir(parents=True, exist_ok=True)
-    size = run.recipe.subwords
+    say("training tokenizers")
+    run.shared.mkdir(parents=True, exist_ok=True)
+    size = run.recipe.tokenizer
     text = read_parallel(read_recipe(RECIPE).data.train, run.data)
-    source = Subwords.train(text.sources, size.source, size.lowercase)
-    target = Subwords.train((line for lines in text.targets for line in lines), size.target, size.lowercase)
+    source = SentencePieceTokenizer.train(text.sources, size.source, size.lowercase)
+    target = SentencePieceTokenizer.train(
+        (line for lines in text.targets for line in lines), size.target, size.lowercase
+    )
     firsts = target.encode([lines[0] for lines in text.targets])
     pairs = [
         pair
         for pair in zip(source.encode(text.sources), firsts, strict=True)
-        if all(0 < len(pieces) <= LONGEST for pieces in pair)
+        if all(0 < len(tokens) <= MAX_TOKENS_PER_SIDE for tokens in pair)
     ]
-    for side, (language, name, subwords) in enumerate((("zh", "source", source), ("en", "target", target))):
-        write_whole(run.pieces / f"{name}.spm", subwords.model)
-        vocabulary = [[piece] for piece in range(END + 1, len(subwords))]
-        write_whole(run.pieces / f"vocabulary.{language}", numbers(vocabulary).encode())
-        write_whole(run.pieces / f"train.{language}", numbers([pair[side] for pair in pairs]).encode())
+    for side, (language, name, tokenizer) in enumerate((("zh", "source", source), ("en", "target", target))):
+        atomic_write(run.shared / f"{name}.spm", tokenizer.model)
+        vocabulary = [[token] for token in range(EOS + 1, len(tokenizer))]
+        atomic_write(run.shared / f"vocabulary.{language}", numbers(vocabulary).encode())
+        atomic_write(run.shared / f"train.{language}", numbers([pair[side] for pair in pairs]).encode())
 
 
 def numbers(sentences: Sequence[Sequence[int]]) -> str:
-    """Pieces as lines of numbers."""
+    """Tokens as lines of ids."""
     return "".join(" ".join(map(str, sentence)) + "\n" for sentence in sentences)
 
 
 def settings(run: Run) -> dict[str, Any]:
     """The network and its training in JoeyNMT's words."""
-    network, training, text = run.recipe.model, run.recipe.training, str(run.pieces / "train")
+    network, training, text = run.recipe.model, run.recipe.training, str(run.shared / "train")
     source, target = (
-        {"lang": language, "level": "word", "voc_file": str(run.pieces / f"vocabulary.{language}")}
+        {"lang": language, "level": "word", "voc_file": str(run.shared / f"vocabulary.{language}")}
         for language in ("zh", "en")
     )
     layers = {
@@ -247,12 +252,14 @@ def settings(run: Run) -> dict[str, Any]:
         "data": {"train": text, "dev": text, "dataset_type": "plain", "src": source, "trg": target},
         "training": {
             "optimizer": "adamw", "adam_betas": [0.9, 0.999], "learning_rate": training.learning_rate,
-            "weight_decay": training.weight_decay, "clip_grad_norm": training.clip, "normalization": "tokens",
+            "weight_decay": training.weight_decay, "clip_grad_norm": training.clip_norm, "normalization": "tokens",
             "scheduling": "exponential", "decrease_factor": 1.0,  # a schedule must be there; this is a constant
             "batch_type": "token", "batch_size": training.batch_tokens, "epochs": training.epochs,
             "logging_freq": 10, "validation_freq": 10**9,
         },
-        "testing": {"beam_alpha": 1.0, "max_output_length": CAP, "batch_size": BATCH, "batch_type": "sentence"},
+        "testing": {
+            "beam_alpha": 1.0, "max_output_length": MAX_LENGTH, "batch_size": BATCH, "batch_type": "sentence",
+        },
         "model": {
             "embed_initializer": "normal", "embed_init_weight": 1.0,
             "lstm_forget_gate": 0.5,  # of two biases, whose sum is 1 as it is in ours
@@ -268,7 +275,7 @@ def settings(run: Run) -> dict[str, Any]:
 def driven(run: Run, name: str, *arguments: object) -> Iterator[list[Any]]:
     """What a script in JoeyNMT's environment reports, line by line."""
     options, errors = run.folder / "joeynmt.yaml", run.folder / f"joeynmt-{name}.log"
-    write_whole(options, json.dumps(settings(run), indent=2).encode())  # JSON is YAML
+    atomic_write(options, json.dumps(settings(run), indent=2).encode())  # JSON is YAML
     # Without -P an `import joeynmt` in the folder of this file would find this file.
     command = [str(environment()), "-P", "-c", SCRIPTS[name], str(options), *map(str, arguments)]
     with (
@@ -304,7 +311,7 @@ def train_ours(run: Run) -> Measured:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     for name in ("source.spm", "target.spm"):
-        shutil.copy(run.pieces / name, folder)
+        shutil.copy(run.shared / name, folder)
     trainer = Trainer(run.recipe, run.data, folder)
     timer = Timer(60 * run.minutes, os.kill, (os.getpid(), signal.SIGTERM))
     start = time.perf_counter()
@@ -319,20 +326,20 @@ def train_ours(run: Run) -> Measured:
     seconds = time.perf_counter() - start
     shutil.copy(folder / "last.safetensors", folder / "best.safetensors")
     trainer.export()
-    return Measured(load_checkpoint(folder / "last.safetensors").facts["tokens"], seconds, [])
+    return Measured(load_checkpoint(folder / "last.safetensors").metadata["tokens"], seconds, [])
 
 
-def translate_joeynmt(run: Run, width: int) -> Measured:
+def translate_joeynmt(run: Run, beam_size: int) -> Measured:
     """Translate with JoeyNMT; it does not sort by length, so this does."""
-    source, target = run.subwords
-    pieces = source.encode(run.lines)
-    order = sorted(range(len(pieces)), key=lambda index: len(pieces[index]))
+    source, target = run.tokenizers
+    tokens = source.encode(run.lines)
+    order = sorted(range(len(tokens)), key=lambda index: len(tokens[index]))
     path = run.folder / "joeynmt-lines"
-    write_whole(path, numbers([pieces[index] for index in order]).encode())
-    reports = shown(driven(run, "translate", width, path), math.ceil(len(order) / BATCH))
+    atomic_write(path, numbers([tokens[index] for index in order]).encode())
+    reports = shown(driven(run, "translate", beam_size, path), math.ceil(len(order) / BATCH))
     batches = [Measured(*each) for each in reports]
     texts = [
-        target.decode([int(piece) for piece in output.split() if piece.isdecimal()])  # and no <unk>
+        target.decode([int(token) for token in output.split() if token.isdecimal()])  # and no <unk>
         for batch in batches
         for output in batch.outputs
     ]
@@ -340,15 +347,19 @@ def translate_joeynmt(run: Run, width: int) -> Measured:
     return Measured(len(outputs), sum(batch.seconds for batch in batches), outputs)
 
 
-def translate_ours(run: Run, way: str, width: int) -> Measured:
+def translate_ours(run: Run, way: str, beam_size: int) -> Measured:
     """Translate with ours."""
-    translator = load(run.folder / "ours" / "model")
-    pieces = sum(map(len, run.subwords[0].encode(run.lines)))
-    limit = None if way == "default" else parse_limit(str(CAP))
-    task = Task(WAYS[way](width), limit, batch_tokens=max(1, BATCH * pieces // len(run.lines)))
-    list(translator.stream(run.lines[:1], task))  # warms up
+    translator = load_translator(ModelOptions(str(run.folder / "ours" / "model")))
+    tokens = sum(map(len, run.tokenizers[0].encode(run.lines)))
+    max_length = None if way == "default" else parse_max_length(str(MAX_LENGTH))
+    options = TranslationOptions(
+        decoding=WAYS[way](beam_size),
+        max_length=max_length,
+        batch_tokens=max(1, BATCH * tokens // len(run.lines)),
+    )
+    list(translator.stream(run.lines[:1], options))  # warms up
     start = time.perf_counter()
-    outputs = [each.texts[0] for each in shown(translator.stream(run.lines, task), len(run.lines))]
+    outputs = [each.text for each in shown(translator.stream(run.lines, options), len(run.lines))]
     return Measured(len(outputs), time.perf_counter() - start, outputs)
 
 
@@ -362,11 +373,11 @@ def kept(path: Path, what: str, work: Callable[[], Measured]) -> Measured:
     """The result of a step, which is done unless it was done before."""
     if not path.exists():
         say(what)
-        write_whole(path, json.dumps(work()).encode())
+        atomic_write(path, json.dumps(work()).encode())
     return Measured(*json.loads(path.read_bytes()))
 
 
-def table_of(run: Run, widths: Sequence[int]) -> Table:
+def table_of(run: Run, beam_sizes: Sequence[int]) -> Table:
     """Train both, translate with both, and compare."""
     references = [read_lines(run.data / f"bible/test.en.{index}")[: len(run.lines)] for index in range(4)]
     environment()
@@ -382,18 +393,18 @@ def table_of(run: Run, widths: Sequence[int]) -> Table:
     for column in ("", "JoeyNMT", *(each for way in WAYS for each in (f"ours, {way}", "ours : JoeyNMT"))):
         table.add_column(column, justify="right" if column else "left")
     table.add_row("training, target tokens / s", *compared(trained, 0))
-    for width in widths:
+    for beam_size in beam_sizes:
         found = []
         for name, translate in systems.items():
-            path = run.folder / f"{name} {width} {len(run.lines)}.json".replace(",", "").replace(" ", "-")
-            what = f"{name}: {len(run.lines)} lines, beam {width}"
-            found.append(kept(path, what, partial(translate, width)))
+            path = run.folder / f"{name} {beam_size} {len(run.lines)}.json".replace(",", "").replace(" ", "-")
+            what = f"{name}: {len(run.lines)} lines, beam {beam_size}"
+            found.append(kept(path, what, partial(translate, beam_size)))
         scores = [quality(each.outputs, references, lowercase=True) for each in found]
         first, *others = (f"{score.bleu:.2f} ({score.ratio:.2f})" for score in scores)
         table.add_section()
-        table.add_row(f"beam {width}, sentences / s", *compared(found, 2))
+        table.add_row(f"beam {beam_size}, sentences / s", *compared(found, 2))
         cells = [cell for other in others for cell in (other, "")]
-        table.add_row(f"beam {width}, BLEU (length ratio)", first, *cells)
+        table.add_row(f"beam {beam_size}, BLEU (length ratio)", first, *cells)
         table.caption = scores[0].signature
     return table
 
@@ -425,7 +436,7 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("--minutes", type=float, default=5.0, help="of training, of each system")
     parser.add_argument("--lines", type=whole, default=100, help="the first so many of bible/test.zh")
-    parser.add_argument("--widths", type=lambda text: list(map(whole, text.split(","))), default=[5, 20, 40])
+    parser.add_argument("--beam-sizes", type=lambda text: list(map(whole, text.split(","))), default=[5, 20, 40])
     parser.add_argument("--threads", type=whole, default=torch.get_num_threads(), help="of each system")
     parser.add_argument("--tied", action="store_true", help="tie the output weights of ours")
     options = parser.parse_args()
@@ -436,13 +447,13 @@ def main() -> None:
             parser.error(f"{options.data / 'bible' / name} is not there: name the folder that has bible/{name}")
     torch.set_num_threads(options.threads)
     recipe = plan(options.minutes, options.tied)
-    known = sha256(f"{options.data.resolve()} {recipe.data} {recipe.subwords}".encode()).hexdigest()[:8]
-    pieces = PEERS / "joeynmt" / known
-    folder = pieces / f"{options.minutes:g}-minutes-{options.threads}-threads{'-tied' * options.tied}"
+    known = sha256(f"{options.data.resolve()} {recipe.data} {recipe.tokenizer}".encode()).hexdigest()[:8]
+    shared = PEERS / "joeynmt" / known
+    folder = shared / f"{options.minutes:g}-minutes-{options.threads}-threads{'-tied' * options.tied}"
     lines = read_lines(options.data / "bible" / "test.zh")[: options.lines]
-    run = Run(recipe, options.data, pieces, folder, options.minutes, options.threads, lines)
+    run = Run(recipe, options.data, shared, folder, options.minutes, options.threads, lines)
     try:
-        Console(width=140).print(table_of(run, options.widths))
+        Console(width=140).print(table_of(run, options.beam_sizes))
     except (ValueError, OSError) as error:
         parser.error(str(error))
     except KeyboardInterrupt:

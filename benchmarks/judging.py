@@ -9,7 +9,7 @@ from dataclasses import replace
 from rich.console import Console
 from rich.table import Table
 
-from uncurse import RULES, SCORES, Rescorer, Sentence, StoppingRule, judge_all, record
+from uncurse import RULES, Decoding, Sentence, judge, record
 from uncurse.testing import RandomModel
 
 SPECS = (
@@ -29,24 +29,22 @@ REPEATS = 41
 
 def main() -> None:
     """Print the table."""
-    ways: list[tuple[Rescorer, StoppingRule]] = [
-        (SCORES.parse(spec), rule.method()) for spec in SPECS for rule in RULES
-    ]
-    model = RandomModel(seed=1, vocabulary=2000, sharpness=4.0, ending=9.0, attends=True)
-    table = Table(title=f"{len(ways)} rules on one sentence's trace, width 20")
-    for column in ("source pieces", "limit", "finished", "median ms", "best", "worst"):
+    decodings = [Decoding(20, spec, rule) for spec in SPECS for rule in RULES]
+    model = RandomModel(seed=1, vocab_size=2000, sharpness=4.0, ending=9.0, attends=True)
+    table = Table(title=f"{len(decodings)} decodings judged from one sentence's trace, beam size 20")
+    for column in ("source tokens", "max length", "finished", "median ms", "best", "worst"):
         table.add_column(column, justify="right")
-    for pieces in (10, 25, 40):
-        sentence = Sentence(tuple(range(pieces)), limit=2 * pieces + 10)
-        (recorded,) = record(model, [sentence], width=20)
+    for tokens in (10, 25, 40):
+        sentence = Sentence(tuple(range(tokens)), max_length=2 * tokens + 10)
+        (recorded,) = record(model, [sentence], beam_size=20)
         times = []
         for _ in range(REPEATS):
             trace = replace(recorded)  # nothing worked out before
             start = time.perf_counter()
-            judge_all(trace, ways, length=1.1 * pieces)
+            judge(trace, decodings, expected_length=1.1 * tokens)
             times.append((time.perf_counter() - start) * 1e3)
         table.add_row(
-            str(pieces), str(sentence.limit), str(len(recorded.finished_sums)),
+            str(tokens), str(sentence.max_length), str(len(recorded.finished_sums)),
             f"{statistics.median(times):.2f}", f"{min(times):.2f}", f"{max(times):.2f}",
         )  # fmt: skip
     console = Console(width=110)

@@ -1,12 +1,12 @@
 """Ours beside Hugging Face and CTranslate2 on the same weights: `python benchmarks/peers.py SOURCE [options]`.
 
-SOURCE is Chinese text; sentences of 15 to 40 pieces are taken from its beginning. Every system translates the same
-sentences with the same weights, width and cap, in turn, several times; a ratio is that of the medians. With
-translations of SOURCE as --reference, outputs are judged by BLEU, too.
+SOURCE is Chinese text; sentences of 15 to 40 tokens are taken from its beginning. Every system translates the same
+sentences with the same weights, beam size and maximum length, in turn, several times; ratios are of medians. With
+translations of SOURCE as --reference, BLEU is computed, too.
 
-like for like: length-norm, stop when as many as the beam is wide have finished, ended hypotheses make room; so do
-CTranslate2 and Hugging Face's early_stopping=True. default: BP-Norm, optimal, with a certificate. no Chinese: like
-for like with --without-script cjk, so that pieces which no English sentence has are not computed.
+like for like: length-norm, beam-full, refill, as in CTranslate2 and with Hugging Face's early_stopping=True.
+default: F1-Norm and optimal stopping, with a certificate. no Chinese: like for like, but tokens with Chinese
+characters are not computed (without_script="cjk").
 """
 
 from __future__ import annotations
@@ -31,28 +31,30 @@ from rich.table import Table
 from torch.profiler import profile
 from transformers import MarianMTModel
 
-from uncurse.catalogue import get
-from uncurse.decoding import Decoding
-from uncurse.evaluation.quality import quality
-from uncurse.length import parse_limit
-from uncurse.loading import load
-from uncurse.models.ctranslate2 import marian_weights, read_model, read_vocabulary
-from uncurse.models.marian import save_marian
-from uncurse.models.products import Given, Matrix, Numbers, product_of
-from uncurse.result import Result
-from uncurse.text.vocabulary import SentencePieces, Vocabulary
-from uncurse.translator import Task, Translator
+import uncurse
+from uncurse.evaluation.bleu import quality
+from uncurse.lengths.limits import parse_max_length
+from uncurse.models.download import download
+from uncurse.models.marian.ctranslate2_file import marian_weights, read_model, read_vocabulary
+from uncurse.models.marian.huggingface_file import save_marian
+from uncurse.models.marian.linear import ComputeType, LinearInput, make_linear
+from uncurse.models.marian.quantization import Weight
+from uncurse.scoring.decoding import Decoding
+from uncurse.scoring.result import Result
+from uncurse.text.marian_tokenizer import MarianTokenizer, Vocabulary
+from uncurse.translation.options import TranslationOptions
+from uncurse.translation.translator import Translator
 
-CAP = 100  # tokens, </s> counted
-BATCH = 16  # sentences, where a system wants to be told
-SIZE = 512  # of the model's states
+MAX_LENGTH = 100  # tokens, </s> counted
+BATCH = 16  # sentences, for systems that take a batch size
+D_MODEL = 512
 Outputs = list[tuple[int, ...]]
-PRODUCTS = ("mkldnn::_linear_pointwise", "onednn::qlinear_pointwise", "aten::addmm", "aten::mm")
+MATMULS = ("mkldnn::_linear_pointwise", "onednn::qlinear_pointwise", "aten::addmm", "aten::mm")
 
 
 @dataclass(frozen=True)
-class Material:
-    """What all systems share."""
+class SharedInput:
+    """The sentences, the references and the model, the same for all systems."""
 
     folder: Path
     lines: list[str]
@@ -66,21 +68,21 @@ class Material:
         folder = Path("runs/peers/opus-mt-zh-en")
         if not (folder / "config.json").exists():
             path = self.folder / "model" / "model.bin"
-            save_marian(folder, marian_weights(read_model(path), path, self.vocabulary.end))
+            save_marian(folder, marian_weights(read_model(path), path, self.vocabulary.eos))
         return folder
 
 
-def material(source: Path, count: int, references: Sequence[Path] = ()) -> Material:
-    """Sentences of 15 to 40 pieces."""
-    folder = get("opus-mt-zh-en")
+def read_input(source: Path, count: int, references: Sequence[Path] = ()) -> SharedInput:
+    """Sentences of 15 to 40 tokens."""
+    folder = download("opus-mt-zh-en")
     vocabulary = read_vocabulary(folder / "model")
-    pieces = SentencePieces((folder / "sentencepiece.model").read_bytes(), vocabulary)
+    tokenizer = MarianTokenizer((folder / "sentencepiece.model").read_bytes(), vocabulary)
     lines, *others = (path.read_text(encoding="utf-8").split("\n") for path in (source, *references))
     if any(len(each) != len(lines) for each in others):
         sys.exit("the references have more or fewer lines than the source")
-    ids = pieces.encode(lines)
+    ids = tokenizer.encode(lines)
     chosen = [index for index, each in enumerate(ids) if 15 <= len(each) <= 40][:count]
-    return Material(
+    return SharedInput(
         folder,
         [lines[index] for index in chosen],
         [ids[index] for index in chosen],
@@ -90,68 +92,77 @@ def material(source: Path, count: int, references: Sequence[Path] = ()) -> Mater
 
 
 def ours(
-    shared: Material, dtype: str, like_for_like: bool, without_script: str | None = None
+    shared: SharedInput, dtype: str, like_for_like: bool, without_script: str | None = None
 ) -> Callable[[int], Outputs]:
     """This library."""
-    translator = load(shared.folder, dtype=dtype, without_script=without_script)
+    translator = uncurse.load(shared.folder, dtype=dtype, without_script=without_script)
 
-    def run(width: int) -> Outputs:
-        return [result.hypotheses[0].tokens[:-1] for result in _results(translator, shared, width, like_for_like)]
+    def run(beam_size: int) -> Outputs:
+        return [
+            result.hypotheses[0].tokens[:-1] for result in _results(translator, shared, beam_size, like_for_like)
+        ]
 
     return run
 
 
-def _results(translator: Translator, shared: Material, width: int, like_for_like: bool) -> list[Result]:
-    decoding = Decoding.of(width, "length-norm", "beam-full", 1, "refill") if like_for_like else Decoding.of(width)
-    task = Task(decoding, parse_limit(str(CAP)) if like_for_like else None, batch_tokens=BATCH * 40)
-    results = [each.result for each in translator.stream(shared.lines, task)]
+def _results(translator: Translator, shared: SharedInput, beam_size: int, like_for_like: bool) -> list[Result]:
+    if like_for_like:
+        decoding, most = (
+            Decoding(beam_size, "length-norm", "beam-full", slots="refill"),
+            parse_max_length(MAX_LENGTH),
+        )
+    else:
+        decoding, most = Decoding(beam_size), None
+    options = TranslationOptions(decoding, most, batch_tokens=BATCH * 40)
+    results = [each.result for each in translator.stream(shared.lines, options)]
     return [result for result in results if result is not None]
 
 
-def ctranslate2_system(shared: Material, kind: str, threads: int) -> Callable[[int], Outputs]:
+def ctranslate2_system(shared: SharedInput, kind: str, threads: int) -> Callable[[int], Outputs]:
     """CTranslate2."""
     translator = ctranslate2.Translator(
         str(shared.folder / "model"), device="cpu", compute_type=kind, intra_threads=threads, inter_threads=1
     )
-    names = [[shared.vocabulary.pieces[piece] for piece in source] for source in shared.sources]
+    names = [[shared.vocabulary.tokens[token] for token in source] for source in shared.sources]
 
-    def run(width: int) -> Outputs:
+    def run(beam_size: int) -> Outputs:
         results = translator.translate_batch(
-            names, beam_size=width, length_penalty=1, patience=1, min_decoding_length=0,
-            max_decoding_length=CAP - 1, max_batch_size=BATCH, return_scores=False,
+            names, beam_size=beam_size, length_penalty=1, patience=1, min_decoding_length=0,
+            max_decoding_length=MAX_LENGTH - 1, max_batch_size=BATCH, return_scores=False,
         )  # fmt: skip
-        return [tuple(shared.vocabulary.find(piece) or 0 for piece in each.hypotheses[0]) for each in results]
+        return [tuple(shared.vocabulary.find(token) or 0 for token in each.hypotheses[0]) for each in results]
 
     return run
 
 
-def hugging_face(shared: Material, early_stopping: bool | str) -> Callable[[int], Outputs]:
+def hugging_face(shared: SharedInput, early_stopping: bool | str) -> Callable[[int], Outputs]:
     """The transformers library."""
     model: Any = MarianMTModel.from_pretrained(shared.hugging_face)
     model.eval()
-    end, pad = shared.vocabulary.end, len(shared.vocabulary)
+    eos, pad = shared.vocabulary.eos, len(shared.vocabulary)
     order = sorted(range(len(shared.sources)), key=lambda index: len(shared.sources[index]))
 
-    def run(width: int) -> Outputs:
+    def run(beam_size: int) -> Outputs:
         found: dict[int, tuple[int, ...]] = {}
         for first in range(0, len(order), BATCH):
             chosen = order[first : first + BATCH]
             longest = max(len(shared.sources[index]) for index in chosen) + 1
-            rows = [[*shared.sources[index], end] for index in chosen]
+            rows = [[*shared.sources[index], eos] for index in chosen]
             ids = torch.tensor([[*row, *[pad] * (longest - len(row))] for row in rows])
             with torch.inference_mode():
                 given = model.generate(
-                    input_ids=ids, attention_mask=(ids != pad).long(), num_beams=width, max_new_tokens=CAP,
-                    length_penalty=1.0, early_stopping=early_stopping, do_sample=False, bad_words_ids=[[pad]],
+                    input_ids=ids, attention_mask=(ids != pad).long(), num_beams=beam_size,
+                    max_new_tokens=MAX_LENGTH, length_penalty=1.0, early_stopping=early_stopping,
+                    do_sample=False, bad_words_ids=[[pad]],
                 )  # fmt: skip
             for index, row in zip(chosen, given.tolist(), strict=True):
-                found[index] = tuple(token for token in row if token not in (end, pad))
+                found[index] = tuple(token for token in row if token not in (eos, pad))
         return [found[index] for index in range(len(order))]
 
     return run
 
 
-def systems(shared: Material, threads: int) -> dict[str, Callable[[], Callable[[int], Outputs]]]:
+def systems(shared: SharedInput, threads: int) -> dict[str, Callable[[], Callable[[int], Outputs]]]:
     """Everything that is compared, to be loaded when it is called."""
     return {
         "HF float32, early_stopping=True": partial(hugging_face, shared, True),
@@ -167,7 +178,7 @@ def systems(shared: Material, threads: int) -> dict[str, Callable[[], Callable[[
     }
 
 
-BARS = (  # ours, the peer, width, at least
+GOALS = (  # ours, the peer, beam size, at least
     ("ours float32, like for like", "HF float32, early_stopping=True", 5, "2.5"),
     ("ours float32, like for like", "HF float32, early_stopping=True", 20, "3"),
     ("ours float32, like for like", "CTranslate2 float32", 5, ""),
@@ -186,131 +197,143 @@ BARS = (  # ours, the peer, width, at least
 
 
 def timed(
-    shared: Material, widths: list[int], repeats: int, threads: int, only: list[str], console: Console
+    shared: SharedInput, beam_sizes: list[int], repeats: int, threads: int, only: list[str], console: Console
 ) -> None:
     """Print the times and their ratios."""
     known = systems(shared, threads)
     if unknown := {*only} - {*known}:
-        sys.exit(f"there is no system {unknown.pop()!r}; there are {', '.join(known)}")
-    running = {name: loaded() for name, loaded in known.items() if not only or name in only}
-    spent: dict[tuple[str, int], list[float]] = {(name, width): [] for name in running for width in widths}
+        sys.exit(f"unknown system {unknown.pop()!r}; valid: {', '.join(known)}")
+    running = {name: load() for name, load in known.items() if not only or name in only}
+    spent: dict[tuple[str, int], list[float]] = {
+        (name, beam_size): [] for name in running for beam_size in beam_sizes
+    }
     outputs: dict[tuple[str, int], Outputs] = {}
     for repeat in range(repeats + 1):  # the first warms up
-        for width in widths:
+        for beam_size in beam_sizes:
             for name, run in running.items():
                 start = time.perf_counter()
-                outputs[name, width] = run(width)
+                outputs[name, beam_size] = run(beam_size)
                 if repeat:
-                    spent[name, width].append(time.perf_counter() - start)
-                console.print(f"{repeat} {width} {name}: {time.perf_counter() - start:.1f} s", highlight=False)
+                    spent[name, beam_size].append(time.perf_counter() - start)
+                console.print(f"{repeat} {beam_size} {name}: {time.perf_counter() - start:.1f} s", highlight=False)
     title = f"{len(shared.lines)} sentences, batch {BATCH}, {threads} threads, medians of {repeats} in turn"
     table = Table(title=title)
-    for column in ("system", *(f"b = {width}: seconds (least, most)" for width in widths)):
+    for column in ("system", *(f"b = {beam_size}: seconds (least, most)" for beam_size in beam_sizes)):
         table.add_column(column, justify="left" if column == "system" else "right")
     for name in running:
-        cells = [spent[name, width] for width in widths]
+        cells = [spent[name, beam_size] for beam_size in beam_sizes]
         table.add_row(
             name, *(f"{statistics.median(each):.1f} ({min(each):.1f}, {max(each):.1f})" for each in cells)
         )
     console.print(table)
     table = Table(title="How many times as fast, and how many outputs are the same")
-    for column in ("ours", "peer", "b", "ratio", "bar", "same outputs"):
+    for column in ("ours", "peer", "b", "ratio", "goal", "same outputs"):
         table.add_column(column, justify="left" if column in ("ours", "peer") else "right")
-    for mine, peer, width, bar in BARS:
-        if width in widths and mine in running and peer in running:
-            ratio = statistics.median(spent[peer, width]) / statistics.median(spent[mine, width])
-            pairs = zip(outputs[mine, width], outputs[peer, width], strict=True)
+    for mine, peer, beam_size, goal in GOALS:
+        if beam_size in beam_sizes and mine in running and peer in running:
+            ratio = statistics.median(spent[peer, beam_size]) / statistics.median(spent[mine, beam_size])
+            pairs = zip(outputs[mine, beam_size], outputs[peer, beam_size], strict=True)
             same = f"{sum(one == two for one, two in pairs)} of {len(shared.lines)}"
-            table.add_row(mine, peer, str(width), f"{ratio:.2f}", bar, same)
+            table.add_row(mine, peer, str(beam_size), f"{ratio:.2f}", goal, same)
     console.print(table)
     if shared.references:
-        judged(shared, outputs, console)
+        print_quality(shared, outputs, console)
 
 
-def judged(shared: Material, outputs: dict[tuple[str, int], Outputs], console: Console) -> None:
-    """Print what the outputs are worth."""
+def print_quality(shared: SharedInput, outputs: dict[tuple[str, int], Outputs], console: Console) -> None:
+    """Print the BLEU and the length ratio of the outputs."""
     table = Table(title="Quality")
     for column in ("system", "b", "BLEU", "length ratio"):
         table.add_column(column, justify="left" if column == "system" else "right")
-    for (name, width), found in outputs.items():
-        worth = quality([shared.vocabulary.text(each) for each in found], shared.references, lowercase=True)
-        table.add_row(name, str(width), f"{worth.bleu:.2f}", f"{worth.ratio:.3f}")
+    for (name, beam_size), found in outputs.items():
+        found_quality = quality(
+            [shared.vocabulary.decode(each) for each in found], shared.references, lowercase=True
+        )
+        table.add_row(name, str(beam_size), f"{found_quality.bleu:.2f}", f"{found_quality.ratio:.3f}")
     console.print(table)
-    console.print(worth.signature, highlight=False)
+    console.print(found_quality.signature, highlight=False)
 
 
-def profiled(shared: Material, widths: list[int], console: Console) -> None:
+def profiled(shared: SharedInput, beam_sizes: list[int], console: Console) -> None:
     """Print where our time goes."""
-    table = Table(title="Ours, like for like: share of time by kind of work, and how fast the products are")
-    columns = ("products", "attention", "the rest", "GFLOP", "for the output", "GFLOPS", "a large product")
+    table = Table(title="Ours, like for like: share of time by kind of work, and the speed of matrix products")
+    columns = (
+        "matrix products",
+        "attention",
+        "other",
+        "GFLOP",
+        "output layer",
+        "GFLOPS",
+        "GFLOPS of a large product",
+    )
     for column in ("dtype", "b", *columns):
         table.add_column(column, justify="right")
     for dtype in ("float32", "int8"):
-        translator = load(shared.folder, dtype=dtype)
-        for width in widths:
+        translator = uncurse.load(shared.folder, dtype=dtype)
+        for beam_size in beam_sizes:
             with profile(record_shapes=True) as seen:
-                results = _results(translator, shared, width, True)
+                results = _results(translator, shared, beam_size, True)
             events = seen.key_averages(group_by_input_shape=True)
             total = sum(event.self_cpu_time_total for event in events)
-            products = [event for event in events if event.key in PRODUCTS]
-            spent = sum(event.self_cpu_time_total for event in products)
+            matmuls = [event for event in events if event.key in MATMULS]
+            spent = sum(event.self_cpu_time_total for event in matmuls)
             attention = sum(
                 event.self_cpu_time_total for event in events if "attention" in event.key or "bmm" in event.key
             )
-            operations = sum(event.count * _operations(event.input_shapes) for event in products)
-            output = 2 * SIZE * len(shared.vocabulary) * sum(result.rows for result in results)
+            operations = sum(event.count * _operations(event.input_shapes) for event in matmuls)
+            output = 2 * D_MODEL * len(shared.vocabulary) * sum(result.model_rows for result in results)
             shares = [f"{part / total:.0%}" for part in (spent, attention, total - spent - attention)]
             work = [f"{operations / 1e9:,.0f}", f"{output / operations:.0%}", f"{operations / spent / 1e3:.0f}"]
-            table.add_row(dtype, str(width), *shares, *work, f"{_large_product(dtype):.0f}")
+            table.add_row(dtype, str(beam_size), *shares, *work, f"{_large_product(dtype):.0f}")
     console.print(table)
 
 
 def _operations(shapes: list[list[int]]) -> int:
-    """Of a product of rows, [n, inputs], with weights of any layout: 2 n × the weights."""
+    """FLOPs of a product of rows, [n, inputs], with weights in any layout: 2 n × the number of weights."""
     rows, weights, *_ = (shape for shape in shapes if shape)
     return 2 * rows[0] * math.prod(weights)
 
 
 def _large_product(dtype: str) -> float:
-    """GFLOPS of a product large enough to be at its best: what the machine can do."""
-    matrix = torch.nn.init.normal_(torch.empty(4096, SIZE))
-    run, rows = product_of(Matrix(matrix), None, Numbers(dtype)), torch.ones(4096, SIZE)
+    """GFLOPS of a large matrix product: what the machine can do."""
+    matrix = torch.nn.init.normal_(torch.empty(4096, D_MODEL))
+    run, rows = make_linear(Weight(matrix), None, ComputeType(dtype)), torch.ones(4096, D_MODEL)
     spent = []
     for _ in range(7):
         start = time.perf_counter()
-        run(Given(rows))
+        run(LinearInput(rows))
         spent.append(time.perf_counter() - start)
-    return 2 * 4096 * 4096 * SIZE / statistics.median(spent) / 1e9
+    return 2 * 4096 * 4096 * D_MODEL / statistics.median(spent) / 1e9
 
 
-def _peak(source: Path, count: int, system: str, width: int, answer: Any) -> None:  # noqa: ANN401
-    shared = material(source, count)
+def _peak(source: Path, count: int, system: str, beam_size: int, answer: Any) -> None:  # noqa: ANN401
+    shared = read_input(source, count)
     run = ours(shared, "float32", True) if system == "ours" else hugging_face(shared, True)
-    before = _peak_so_far()
-    run(width)
-    answer.put(_peak_so_far() - before)
+    before = _peak_memory()
+    run(beam_size)
+    answer.put(_peak_memory() - before)
 
 
-def _peak_so_far() -> float:
-    """In MB, of this program alone; what `getrusage` says begins with the peak of the process that started it."""
+def _peak_memory() -> float:
+    """Peak memory of this process in MB; `getrusage` would begin with the peak of its parent."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
     return int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) / 1024
 
 
-def memory(source: Path, count: int, width: int, console: Console) -> None:
-    """Print the peak of memory above what the loaded model takes, each system in a process of its own."""
+def memory(source: Path, count: int, beam_size: int, console: Console) -> None:
+    """Print the peak memory above that of the loaded model, each system in a process of its own."""
     context = multiprocessing.get_context("spawn")
     found = {}
     for system in ("ours", "HF"):
         answer: Any = context.Queue()
-        process = context.Process(target=_peak, args=(source, count, system, width, answer))
+        process = context.Process(target=_peak, args=(source, count, system, beam_size, answer))
         process.start()
         found[system] = answer.get()
         process.join()
     ratio = found["ours"] / found["HF"]
     console.print(
-        f"peak memory above the loaded model, b = {width}, float32: ours {found['ours']:.0f} MB,"
-        f" HF {found['HF']:.0f} MB, ratio {ratio:.2f} (bar: 0.33)",
+        f"peak memory above the loaded model, b = {beam_size}, float32: ours {found['ours']:.0f} MB,"
+        f" HF {found['HF']:.0f} MB, ratio {ratio:.2f} (goal: 0.33)",
         highlight=False,
     )
 
@@ -320,23 +343,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("source", type=Path)
     parser.add_argument("--lines", type=int, default=32)
-    parser.add_argument("--widths", default="5,20")
+    parser.add_argument("--beam-sizes", default="5,20")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--reference", action="append", default=[], type=Path, metavar="FILE")
-    parser.add_argument("--only", action="append", default=[], metavar="SYSTEM", help="leave the others out")
+    parser.add_argument("--only", action="append", default=[], metavar="SYSTEM", help="only these systems")
     options = parser.parse_args()
     for path in (options.source, *options.reference):
         if not path.exists():
-            sys.exit(f"{path} is not there: name a file of Chinese sentences, and translations of them")
+            sys.exit(f"{path} does not exist: give a file of Chinese sentences, and translations of them")
     torch.set_num_threads(options.threads)
     console = Console(width=140)
-    shared = material(options.source, options.lines, options.reference)
-    widths = [int(width) for width in options.widths.split(",")]
+    shared = read_input(options.source, options.lines, options.reference)
+    beam_sizes = [int(beam_size) for beam_size in options.beam_sizes.split(",")]
     if not options.only:
         memory(options.source, BATCH, 50, console)
-        profiled(shared, widths, console)
-    timed(shared, widths, options.repeats, options.threads, options.only, console)
+        profiled(shared, beam_sizes, console)
+    timed(shared, beam_sizes, options.repeats, options.threads, options.only, console)
 
 
 if __name__ == "__main__":

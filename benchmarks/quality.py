@@ -18,14 +18,13 @@ from rich.console import Console
 from rich.table import Table
 
 from uncurse import RULES, SCORES, Result, Trace, judge_all
-from uncurse.decoding import Sentence
+from uncurse.evaluation.bleu import quality
 from uncurse.evaluation.bootstrap import bleu_statistics, paired_bootstrap
-from uncurse.evaluation.quality import quality
-from uncurse.length import parse_limit
-from uncurse.loading import load
-from uncurse.study.store import Recording, Store
+from uncurse.lengths.limits import parse_max_length
+from uncurse.scoring.decoding import Sentence
+from uncurse.study.trace_store import Recording, Store
 from uncurse.text.lines import read_lines
-from uncurse.translator import Task, Translator
+from uncurse.translation.translator import TranslationOptions, Translator, load
 
 WAYS = (
     ("log-prob", "first-finished"),
@@ -41,13 +40,13 @@ WAYS = (
 )
 
 
-def recorded(translator: Translator, sentences: Sequence[Sentence], width: int, folder: Path) -> list[Trace]:
+def recorded(translator: Translator, sentences: Sequence[Sentence], beam_size: int, folder: Path) -> list[Trace]:
     """One trace for each sentence, from the folder if they were recorded before."""
-    recording = Recording(translator.model.signature, tuple(sentences), width, threads=torch.get_num_threads())
+    recording = Recording(translator.model.signature, tuple(sentences), beam_size, threads=torch.get_num_threads())
     store = Store(folder)
     for shard in store.record(translator.model, recording):
-        print(f"width {width}: shard {shard + 1} of {len(recording.shards)}", file=sys.stderr)
-    print(f"width {width}: {store.seconds(recording):.0f} s", file=sys.stderr)
+        print(f"width {beam_size}: shard {shard + 1} of {len(recording.shards)}", file=sys.stderr)
+    print(f"width {beam_size}: {store.seconds(recording):.0f} s", file=sys.stderr)
     return store.load(recording)
 
 
@@ -81,7 +80,11 @@ def main() -> None:
     references = [sample(read_lines(path), options.lines) for path in options.references]
     limits = options.limits.split(",")
     sentences = {
-        limit: [translator.sentence(line, Task(limit=parse_limit(limit))) for line in lines] for limit in limits
+        max_length: [
+            translator.sentence(line, TranslationOptions(max_length=parse_max_length(max_length)))
+            for line in lines
+        ]
+        for max_length in limits
     }
     longest = sentences[limits[0]]
     ways = [(SCORES.parse(score), RULES.parse(rule)) for score, rule in WAYS]
@@ -101,35 +104,35 @@ def main() -> None:
     ):
         table.add_column(column, justify="left" if column in ("limit", "score", "stop") else "right")
     outputs: dict[tuple[int, str, int], list[str]] = {}
-    widths = [int(width) for width in options.widths.split(",")]
-    for width in widths:
-        traces = recorded(translator, longest, width, options.traces)
-        for limit in limits:
+    widths = [int(beam_size) for beam_size in options.widths.split(",")]
+    for beam_size in widths:
+        traces = recorded(translator, longest, beam_size, options.traces)
+        for max_length in limits:
             verdicts = [
-                judge_all(trace, ways, length=sentence.predicted, limit=sentence.limit)
-                for trace, sentence in zip(traces, sentences[limit], strict=True)
+                judge_all(trace, ways, length=sentence.expected_length, max_length=sentence.max_length)
+                for trace, sentence in zip(traces, sentences[max_length], strict=True)
             ]
             for way, (score, rule) in enumerate(WAYS):
                 results = [verdict[way] for verdict in verdicts]
-                texts = outputs[width, limit, way] = [text_of(translator, result) for result in results]
+                texts = outputs[beam_size, max_length, way] = [text_of(translator, result) for result in results]
                 found = quality(texts, references, lowercase=True)
                 table.caption = found.signature
                 table.add_row(
-                    str(width), limit, score, rule, f"{found.bleu:.2f}", f"{found.brevity_penalty:.3f}",
+                    str(beam_size), max_length, score, rule, f"{found.bleu:.2f}", f"{found.brevity_penalty:.3f}",
                     f"{found.ratio:.3f}", f"{found.empty:.1%}", f"{found.repeating:.1%}",
                     f"{fmean(each.steps for each in results):.1f}",
-                    f"{fmean(each.optimality.proved for each in results):.0%}",
+                    f"{fmean(each.certificate.proved for each in results):.0%}",
                 )  # fmt: skip
             table.add_section()
-    console = Console(width=140)
+    console = Console(beam_size=140)
     console.print(table)
     table = Table(title=f"From beam {widths[0]} to {widths[-1]}, limit {limits[0]}")
     for column in ("score", "stop", "BLEU", "95 % interval", "p"):
         table.add_column(column, justify="left" if column in ("score", "stop") else "right")
     for way, (score, rule) in enumerate(WAYS):
         before, after = (
-            bleu_statistics(outputs[width, limits[0], way], references, lowercase=True)
-            for width in (widths[0], widths[-1])
+            bleu_statistics(outputs[beam_size, limits[0], way], references, lowercase=True)
+            for beam_size in (widths[0], widths[-1])
         )
         difference = paired_bootstrap([before], [after])
         interval = f"{difference.low:+.2f} to {difference.high:+.2f}"

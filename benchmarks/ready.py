@@ -1,4 +1,4 @@
-"""A model that costs nothing: its answers lie ready in arrays, so that what is measured is the engine."""
+"""A model that costs nothing: its answers are prepared in arrays, so that only the search is measured."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ class NoState:
 
 
 class ReadyModel:
-    """Hands out slices of one prepared array; every second row has `</s>` as its second to fourth best token."""
+    """Returns slices of prepared arrays; every second row has `</s>` as its second to fourth best token."""
 
     signature = "ready"
-    vocabulary = 4000
-    begin = 0
-    end = 3999
+    vocab_size = 4000
+    bos = 0
+    eos = 3999
     attends = False
 
     def __init__(self, rows: int, k: int) -> None:
         random = np.random.default_rng(0)
         self._log_probs = -np.sort(random.exponential(1.5, (rows, k)), axis=1) - 0.05
-        self._tokens = random.integers(0, self.end - k, (rows, 1)) + np.arange(k)
+        self._tokens = random.integers(0, self.eos - k, (rows, 1)) + np.arange(k)
         ending = np.arange(0, rows, 2)
-        self._tokens[ending, 1 + ending % 3] = self.end
+        self._tokens[ending, 1 + ending % 3] = self.eos
         self._ready: dict[tuple[int, int], Continuations] = {}
 
     def start(self, sources: Sequence[Sequence[int]]) -> NoState:
@@ -47,7 +47,7 @@ class ReadyModel:
         return NoState()
 
     def step(self, state: NoState, tokens: Ints, k: int, attention: bool) -> tuple[Continuations, NoState]:
-        """The first rows and columns of what lies ready."""
+        """The first rows and columns of what was prepared."""
         key = len(tokens), k
         if key not in self._ready:
             self._ready[key] = Continuations(

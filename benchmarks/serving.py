@@ -29,11 +29,12 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from uncurse.decoding import Decoding
-from uncurse.loading import load
-from uncurse.records import record_of
+from uncurse.models.loaded_model import ModelOptions
+from uncurse.scoring.decoding import Decoding
 from uncurse.text.lines import read_lines
-from uncurse.translator import Task, Translator
+from uncurse.translation.options import TranslationOptions
+from uncurse.translation.records import record_of
+from uncurse.translation.translator import Translator, load_translator
 
 CLIENTS = (1, 8, 64)
 ROUNDS = 3
@@ -42,7 +43,7 @@ WAITING = 256  # sentences that may wait in the service
 TIE = 1e-3  # candidates whose log-probabilities are closer than this may change places in another batch
 ALL_KINDS: tuple[dict[str, Any], ...] = (
     {},
-    {"beam": 3},
+    {"beam_size": 3},
     {"score": "length-norm", "n_best": 2},
     {"stop": "beam-full"},
     {"deadline": 0.2},
@@ -181,10 +182,10 @@ def service(options: argparse.Namespace) -> Iterator[int]:
         process.wait(60)
 
 
-def offline(translator: Translator, lines: Sequence[str], task: Task) -> tuple[float, float]:
+def offline(translator: Translator, lines: Sequence[str], options: TranslationOptions) -> tuple[float, float]:
     """Sentences a second without a service, and the CPU milliseconds of a sentence."""
     began, used = time.perf_counter(), time.process_time()
-    for _ in translator.stream(lines, task):
+    for _ in translator.stream(lines, options):
         pass
     return len(lines) / (time.perf_counter() - began), 1000 * (time.process_time() - used) / len(lines)
 
@@ -209,25 +210,30 @@ def told(text: str, name: str) -> float:
 
 
 def throughput(
-    console: Console, port: int, lines: list[str], known: dict[str, Any], translator: Translator, task: Task
+    console: Console,
+    port: int,
+    lines: list[str],
+    known: dict[str, Any],
+    translator: Translator,
+    options: TranslationOptions,
 ) -> None:
     """The first table: offline and with each number of clients in turn, several times; medians."""
     speeds: dict[int, list[float]] = {clients: [] for clients in (0, *CLIENTS)}  # 0: offline
     costs: dict[int, list[float]] = {clients: [] for clients in speeds}
     tallies = {clients: Tally() for clients in CLIENTS}
     for _ in range(ROUNDS):
-        speed, cost = offline(translator, lines, task)
+        speed, cost = offline(translator, lines, options)
         speeds[0].append(speed)
         costs[0].append(cost)
         for clients in CLIENTS:
             sent = lines[: max(8, len(lines) // 4)] if clients == 1 else lines
             used = number(port, "process_cpu_seconds_total")
-            options = {"beam": task.decoding.width}
-            seconds = asyncio.run(load_with(port, clients, sent, options, known, tallies[clients]))
+            fields = {"beam_size": options.decoding.beam_size}
+            seconds = asyncio.run(load_with(port, clients, sent, fields, known, tallies[clients]))
             used = number(port, "process_cpu_seconds_total") - used
             speeds[clients].append(len(sent) / seconds)
             costs[clients].append(1000 * used / len(sent))
-    title = f"{len(lines)} sentences, beam {task.decoding.width}; medians of {ROUNDS} rounds, in turn"
+    title = f"{len(lines)} sentences, beam size {options.decoding.beam_size}; medians of {ROUNDS} rounds"
     table = Table(title=title)
     columns = (
         "clients",
@@ -266,7 +272,7 @@ def known_answers(
     """Thousands of requests, in an order of chance: nothing is lost, nothing mixed up."""
     chosen = random.Random(1).choices(lines, k=options.requests)
     tally = Tally()
-    seconds = asyncio.run(load_with(port, CLIENTS[-1], chosen, {"beam": options.beam}, known, tally))
+    seconds = asyncio.run(load_with(port, CLIENTS[-1], chosen, {"beam_size": options.beam_size}, known, tally))
     answered = tally.statuses.get(200, 0)
     console.print(
         f"{options.requests} requests with known answers in {seconds:.0f} s: {answered} answered, "
@@ -276,16 +282,19 @@ def known_answers(
     return answered == options.requests and not tally.different
 
 
-def overload(console: Console, port: int, lines: list[str], known: dict[str, Any], beam: int) -> bool:
+def overload(console: Console, port: int, lines: list[str], known: dict[str, Any], beam_size: int) -> bool:
     """More at once than may wait: 503 and Retry-After for some, right answers for others; then all is well."""
 
     async def flood() -> tuple[list[Answer], list[Answer]]:
         clients = [Client(port) for _ in range(3 * WAITING)]
-        asked = [each.ask("POST", "/translate", {"sentences": [line], "beam": beam})
+        asked = [each.ask("POST", "/translate", {"sentences": [line], "beam_size": beam_size})
                  for each, line in zip(clients, itertools.cycle(lines), strict=False)]  # fmt: skip
         answers = await asyncio.gather(*asked)
         later = Client(port)
-        after = [await later.ask("POST", "/translate", {"sentences": [lines[0]], "beam": beam}) for _ in range(5)]
+        after = [
+            await later.ask("POST", "/translate", {"sentences": [lines[0]], "beam_size": beam_size})
+            for _ in range(5)
+        ]
         later.close()
         for client in clients:
             client.close()
@@ -322,7 +331,7 @@ def memory(console: Console, port: int, lines: list[str], minutes: float) -> Non
             chance, own, done = random.Random(seed), Client(port), 0
             while time.monotonic() < end:
                 if chance.random() < 0.05:
-                    await own.ask("POST", "/explain", {"sentence": chance.choice(lines), "beam": 5})
+                    await own.ask("POST", "/explain", {"sentence": chance.choice(lines), "beam_size": 5})
                 else:
                     count = chance.randint(1, 8)
                     asked = {"sentences": chance.choices(lines, k=count), **chance.choice(ALL_KINDS)}
@@ -356,7 +365,7 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=400, help="for the throughput")
     parser.add_argument("--requests", type=int, default=5000, help="with known answers")
     parser.add_argument("--minutes", type=float, default=10.0, help="with an eye on the memory")
-    parser.add_argument("--beam", type=int, default=10)
+    parser.add_argument("--beam-size", type=int, default=10)
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
@@ -365,13 +374,13 @@ def main() -> None:
     random.Random(1).shuffle(lines)
     sent = list(itertools.islice(itertools.cycle(lines), options.sentences))
     torch.set_num_threads(options.threads)
-    translator = load(options.model, dtype=options.dtype)
-    task = Task(Decoding.of(options.beam))
-    known = {line: record_of(each) for line, each in zip(lines, translator.stream(lines, task), strict=True)}
+    translator = load_translator(ModelOptions(model=options.model, dtype=options.dtype))
+    asked = TranslationOptions(Decoding(options.beam_size))
+    known = {line: record_of(each) for line, each in zip(lines, translator.stream(lines, asked), strict=True)}
     with service(options) as port:
-        throughput(console, port, sent, known, translator, task)
+        throughput(console, port, sent, known, translator, asked)
         good = known_answers(console, port, lines, known, options) if options.requests else True
-        good &= overload(console, port, lines, known, options.beam)
+        good &= overload(console, port, lines, known, options.beam_size)
         if options.minutes:
             memory(console, port, lines, options.minutes)
     if not good:

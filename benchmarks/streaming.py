@@ -1,7 +1,7 @@
-"""How much memory a corpus takes that is translated: `python benchmarks/streaming.py [--lines 1000000]`.
+"""The memory that translating a corpus takes: `python benchmarks/streaming.py [--lines 1000000]`.
 
-The corpus is generated and the model made of tables, so that what is held of lines is nearly all that grows. Input
-and output are files, as for `uncurse translate --out`.
+The corpus is generated and the model is random, so that little but the lines could make memory grow. Input and
+output are files, as for `uncurse translate --out`.
 """
 
 from __future__ import annotations
@@ -16,35 +16,37 @@ from pathlib import Path
 import numpy as np
 
 from uncurse.arrays import Floats
-from uncurse.corpus import Work, translate_corpus
-from uncurse.decoding import Decoding
-from uncurse.engines.local import Local
-from uncurse.length import FixedRatio, parse_limit
-from uncurse.parts import Parts
-from uncurse.records import Style
-from uncurse.shards import Shard, shards_of
+from uncurse.executors.local import LocalExecutor
+from uncurse.lengths.limits import parse_max_length
+from uncurse.lengths.predictors import FixedRatio
+from uncurse.scoring.decoding import Decoding
 from uncurse.testing import RandomModel
-from uncurse.text.corpora import Form, sentences_of
-from uncurse.translator import Task, Translator
+from uncurse.text.corpus_formats import CorpusFormat, read_sentences
+from uncurse.translation.options import TranslationOptions
+from uncurse.translation.records import Style
+from uncurse.translation.resumable_output import ResumableOutput
+from uncurse.translation.shards import Shard, shards_of
+from uncurse.translation.translate_corpus import ShardJob, translate_corpus
+from uncurse.translation.translator import Translator
 
 
-class Letters:
-    """Pieces are the letters a to f; `</s>` is 6."""
+class LetterTokenizer:
+    """The tokens are the letters a to f; `</s>` is 6."""
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
-        """The pieces of each line."""
+        """The tokens of each line."""
         return [[ord(letter) - ord("a") for letter in line] for line in lines]
 
-    def decode(self, pieces: Sequence[int]) -> str:
-        """The line that pieces spell."""
-        return "".join(chr(ord("a") + piece) for piece in pieces if piece != 6)
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The line that tokens spell."""
+        return "".join(chr(ord("a") + token) for token in tokens if token != 6)
 
 
-class Tables(RandomModel):  # type: ignore[misc]
-    """A model of tables."""
+class RandomTranslationModel(RandomModel):  # type: ignore[misc]
+    """A random model with features."""
 
-    longest_source: int | None = None
-    longest_output: int | None = None
+    max_source_length: int | None = None
+    max_target_length: int | None = None
 
     def features(self, sources: Sequence[Sequence[int]]) -> Floats:
         """Nothing."""
@@ -52,7 +54,7 @@ class Tables(RandomModel):  # type: ignore[misc]
 
 
 def memory() -> float:
-    """MB that are in use now."""
+    """The resident memory in MB."""
     return int(re.findall(r"VmRSS:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="ascii"))[0]) / 1024
 
 
@@ -61,8 +63,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--lines", type=int, default=1_000_000)
     count = parser.parse_args().lines
-    translator = Translator(Tables(seed=1, vocabulary=7, ending=2.0), Letters(), Letters(), FixedRatio(1.0))
-    task = Task(Decoding.of(2), parse_limit("3"))
+    model = RandomTranslationModel(seed=1, vocab_size=7, ending=2.0)
+    translator = Translator(model, LetterTokenizer(), LetterTokenizer(), FixedRatio(1.0))
+    options = TranslationOptions(Decoding(2), parse_max_length("3"))
     done, shown, start = 0, 1000, time.perf_counter()
     print("| lines done | MB in use | lines / s |\n|--:|--:|--:|")
 
@@ -78,11 +81,17 @@ def main() -> None:
         with corpus.open("w", encoding="ascii") as file:
             for number in range(count):
                 file.write("".join("abcdef"[number // 6**place % 6] for place in range(1 + number % 3)) + "\n")
-        works = (
-            Work(shard, task, Style.TEXT, translator.signature) for shard in shards_of(sentences_of([corpus]))
+        jobs = (
+            ShardJob(shard, options, Style.TEXT, translator.signature)
+            for shard in shards_of(read_sentences([corpus]))
         )
         failures = translate_corpus(
-            Local(), lambda: translator, works, Parts(out, "a benchmark", resume=False), Form.TEXT, report
+            LocalExecutor(),
+            lambda: translator,
+            jobs,
+            ResumableOutput(out, "a benchmark", resume=False),
+            CorpusFormat.TEXT,
+            report,
         )
         with out.open("rb") as file_:
             lines = sum(1 for _ in file_)

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from uncurse import Decoding, Result, Sentence, beam_search
-from uncurse.length import DEFAULT_LIMIT
+from uncurse.lengths.policy import DEFAULT_LIMIT
 from uncurse.testing import TableModel
 
 RIGHT = ("the", "old", "cat", "sleeps", "all", "day", "on", "the", "red", "sofa", "in", "the", "kitchen")
@@ -27,14 +27,14 @@ MIGHT_STOP_AFTER = (6, 10)  # "… all day", "… the red sofa"
 
 def table_model() -> TableModel:
     """A place for each word of the right sentence, and one after the last."""
-    places, end = len(RIGHT) + 1, len(WORDS) - 1
+    places, eos = len(RIGHT) + 1, len(WORDS) - 1
     probabilities = np.zeros((places, len(WORDS)))
     for place in range(places):
-        others = (0.97 if place == 0 else 0.7) ** np.arange(end)  # from likely to unlikely
-        probabilities[place, :end] = 0.4 * np.roll(others, 3 * place) / others.sum()
+        others = (0.97 if place == 0 else 0.7) ** np.arange(eos)  # from likely to unlikely
+        probabilities[place, :eos] = 0.4 * np.roll(others, 3 * place) / others.sum()
         if place < len(RIGHT):
             probabilities[place, WORDS.index(RIGHT[place])] += 0.5
-        probabilities[place, end] = (
+        probabilities[place, eos] = (
             0.9 if place == len(RIGHT) else 0.1 if place in MIGHT_STOP_AFTER else 0.005 if place == 0 else 0.001
         )
     probabilities /= probabilities.sum(axis=1, keepdims=True)
@@ -48,35 +48,35 @@ def words(result: Result) -> str:
 
 
 def main() -> None:
-    """Search with growing beams, by the raw score and by BP-Norm."""
+    """Search with growing beams, by the raw score and by F1-Norm."""
     model = table_model()
-    pieces = len(RIGHT)
-    sentence = Sentence((0,) * pieces, DEFAULT_LIMIT.tokens(pieces), predicted=pieces + 1.0)
+    tokens = len(RIGHT)
+    sentence = Sentence((0,) * tokens, DEFAULT_LIMIT.tokens(tokens), expected_length=tokens + 1.0)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in ("beam", "score", "best output", "n", "log p", "steps", "proof"):
+    for column in ("beam", "score", "best output", "n", "log p", "steps", "certificate"):
         table.add_column(column, justify="right" if column in ("beam", "n", "log p", "steps") else "left")
-    for score in ("log-prob", "bp-norm"):
-        for width in (1, 5, 20, 50, 100):
-            (result,) = beam_search(model, [sentence], Decoding.of(width, score))
+    for score in ("log-prob", "f1-norm"):
+        for beam_size in (1, 5, 20, 50, 100):
+            (result,) = beam_search(model, [sentence], Decoding(beam_size, score))
             best = result.hypotheses[0]
             table.add_row(
-                str(width),
+                str(beam_size),
                 score,
                 words(result),
                 str(best.length),
                 f"{best.log_prob:.2f}",
                 str(result.steps),
-                result.optimality.name,
-                style="red" if best.length <= pieces else "green",
+                result.certificate.name,
+                style="red" if best.length <= tokens else "green",
             )
         table.add_section()
     console = Console()
     console.print(table)
     console.print(
         "The raw log-probability prefers what has few factors: the wider the beam, the shorter the output."
-        " BP-Norm compares the log-probability per token and punishes what is shorter than predicted."
-        " Every search ran until its result was proved. BEAM: nothing it could still have found scores higher."
-        " GLOBAL: no sequence within the limit does. `uncurse methods` lists every score and stopping rule.",
+        " F1-Norm compares the log-probability per token and penalises outputs that are shorter or longer than"
+        " expected. Every search ran until its result was proved. BEAM: nothing it could still have found scores"
+        " higher. GLOBAL: no sequence up to the maximum length does. `uncurse methods` lists them all.",
         highlight=False,
     )
 

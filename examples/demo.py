@@ -1,7 +1,7 @@
 """What wider beams do to real models: `python examples/demo.py`.
 
-The model in the box translates a dozen sentences with the raw log-probability and with BP-Norm, in beams of 5, 20
-and 50; then OPUS-MT translates half of them, if it is here or can be fetched.
+The bundled model translates a dozen sentences with the raw log-probability and with F1-Norm, the default, in beams
+of 5, 20 and 50; then OPUS-MT translates half of them, if it is here or can be downloaded.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.table import Table
 
 import uncurse
-from uncurse.catalogue import get
-from uncurse.translator import Translation, Translator
+from uncurse.models.download import download
+from uncurse.translation.translator import Translation, Translator
 
 LINES = (
     "耶稣对他们说，你们要彼此相爱。",
@@ -31,36 +31,38 @@ LINES = (
     "你可以使用这个命令来查看集群中所有节点的状态。",
     "默认情况下，每个线程都有自己的缓冲区。",
 )
-WIDTHS = (5, 20, 50)
-SCORES = ("log-prob", "bp-norm")
+BEAM_SIZES = (5, 20, 50)
+SCORES = ("log-prob", "f1-norm")
 OTHER = "opus-mt-zh-en"
 
-Found = dict[tuple[str, int], list[Translation]]  # by score and width
+Found = dict[tuple[str, int], list[Translation]]  # by score and beam size
 
 
 def translated(translator: Translator, lines: Sequence[str]) -> Found:
-    """Every line by every score at every width."""
+    """Every line by every score at every beam size."""
     return {
-        (score, width): translator.translate(lines, beam=width, score=score)
+        (score, beam_size): translator.translate(lines, beam_size=beam_size, score=score)
         for score in SCORES
-        for width in WIDTHS
+        for beam_size in BEAM_SIZES
     }
 
 
 def sentence_table(found: Found, index: int) -> Table:
     """What becomes of one sentence as the beam grows."""
-    first = found["bp-norm", WIDTHS[0]][index]
-    title = f"{first.source}  (expected length {first.predicted:.1f})"
+    first = found["f1-norm", BEAM_SIZES[0]][index]
+    title = f"{first.source}  (expected length {first.expected_length:.1f})"
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
-    for column in ("score", "beam", "n", "steps", "proof", "translation"):
+    for column in ("score", "beam", "n", "steps", "certificate", "translation"):
         table.add_column(column, justify="right" if column in ("beam", "n", "steps") else "left")
     above = ""
-    for (score, width), translations in found.items():
+    for (score, beam_size), translations in found.items():
         result = translations[index].result
         assert result is not None  # only empty lines have none
-        text = translations[index].texts[0] or "(nothing at all)"
-        length, proof = str(result.hypotheses[0].length), result.optimality.name
-        table.add_row(score, str(width), length, str(result.steps), proof, "〃" if text == above else text)
+        text = translations[index].text or "(nothing at all)"
+        length, certificate = str(result.hypotheses[0].length), result.certificate.name
+        table.add_row(
+            score, str(beam_size), length, str(result.steps), certificate, "〃" if text == above else text
+        )
         above = text
     return table
 
@@ -70,18 +72,18 @@ def sum_table(found: Found, title: str) -> Table:
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
     for column in ("score", "beam", "tokens", "of those expected", "empty", "steps", "proved"):
         table.add_column(column, justify="left" if column == "score" else "right")
-    for (score, width), translations in found.items():
+    for (score, beam_size), translations in found.items():
         results = [each.result for each in translations if each.result is not None]
         tokens = sum(result.hypotheses[0].length for result in results)
-        expected = sum(each.predicted or 0.0 for each in translations)
+        expected = sum(each.expected_length or 0.0 for each in translations)
         table.add_row(
             score,
-            str(width),
+            str(beam_size),
             str(tokens),
             f"{tokens / expected:.2f}",
-            str(sum(not each.texts[0] for each in translations)),
+            str(sum(not each.text for each in translations)),
             str(sum(result.steps for result in results)),
-            f"{fmean(result.optimality.proved for result in results):.0%}",
+            f"{fmean(result.certificate.proved for result in results):.0%}",
         )
     return table
 
@@ -96,19 +98,20 @@ def show(console: Console, found: Found, indices: Sequence[int], title: str) -> 
 def main() -> None:
     """Translate and print."""
     console = Console()
-    show(console, translated(uncurse.load(), LINES), range(len(LINES)), "All of them, by the model in the box")
+    show(console, translated(uncurse.load(), LINES), range(len(LINES)), "All of them, by the bundled model")
     console.print(
         "Read a sentence from top to bottom: what happens to its length as the beam grows? The raw log-probability"
-        " prefers what is short. BP-Norm compares the log-probability per token and punishes what is shorter than"
-        " expected. Every search ran until its result was proved or it came to its limit. BEAM: nothing it could"
-        " still have found scores higher. GLOBAL: no sequence within the limit does.\n",
+        " prefers what is short. F1-Norm compares the log-probability per token and penalises outputs that are"
+        " shorter or longer than expected. Every search ran until its result was proved or it reached the maximum"
+        " length. BEAM: nothing it could still have found scores higher. GLOBAL: no sequence up to the maximum"
+        " length does.\n",
         highlight=False,
     )
     try:
-        console.print(f"{OTHER}: looking for it, and fetching it if need be (75 MB, once) …", highlight=False)
-        get(OTHER)
-    except (ValueError, OSError) as error:
-        console.print(f"{OTHER} is left out, since it cannot be fetched here: {error}", highlight=False)
+        console.print(f"{OTHER}: downloading it unless it is here (75 MB, once) …", highlight=False)
+        download(OTHER)
+    except (uncurse.UncurseError, OSError) as error:
+        console.print(f"{OTHER} is left out, since it cannot be downloaded here: {error}", highlight=False)
         return
     found = translated(uncurse.load(OTHER, dtype="int8"), LINES[::2])
     show(console, found, (0, 2, 3), f"Every second one, by {OTHER} in int8")

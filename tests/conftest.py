@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, Phase, settings
 settings.register_profile(
     "default", max_examples=60, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
+settings.register_profile("quick", parent=settings.get_profile("default"), max_examples=8)
 settings.register_profile("thorough", parent=settings.get_profile("default"), max_examples=600)
 settings.register_profile("unshrunk", parent=settings.get_profile("default"), phases=[Phase.generate])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))

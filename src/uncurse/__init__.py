@@ -2,111 +2,66 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING
 
-from uncurse.decoding import Decoding, Sentence, Slots
-from uncurse.exact import ExactResult, exact_search
-from uncurse.judging import judge, judge_all
-from uncurse.length import FixedRatio, LengthPredictor, parse_limit
-from uncurse.model import Continuations, ModelError, State, StepModel
-from uncurse.registry import parameter
-from uncurse.rescoring import SCORES, Paths, Rescorer, Source
-from uncurse.result import Hypothesis, Optimality, Result
-from uncurse.search import Search, record
-from uncurse.search import beam_search as _search
-from uncurse.stopping import RULES, Evidence, StoppingRule
-from uncurse.trace import Trace
-from uncurse.tracefile import load_traces, save_traces
+from uncurse.errors import UncurseError
+from uncurse.lengths.limits import parse_max_length
+from uncurse.lengths.predictors import FixedRatio, LengthPredictor
+from uncurse.scoring.decoding import Decoding, Sentence, Slots
+from uncurse.scoring.evidence import Evidence
+from uncurse.scoring.registry import parameter
+from uncurse.scoring.rescorer import Paths, Rescorer, Source
+from uncurse.scoring.result import Certificate, Hypothesis, Result
+from uncurse.scoring.scores import SCORES
+from uncurse.scoring.stopping import RULES, StoppingRule
+from uncurse.search.exact import ExactResult, exact_search
+from uncurse.search.judge import judge
+from uncurse.search.record import record
+from uncurse.search.search import Search, beam_search
+from uncurse.search.step_model import Continuations, ModelError, State, StepModel
+from uncurse.search.trace import Trace
+from uncurse.search.trace_file import load_traces, save_traces
 from uncurse.version import VERSION as __version__  # noqa: N811
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
-    from torch import Tensor
-    from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel, StoppingCriteriaList
-
-    from uncurse.generating import BeamSearchOutput
-    from uncurse.model import S
-    from uncurse.translator import Translator
+    from uncurse.translation.translator import Translator
 
 
 def load(
     model: Path | str | None = None,
+    *,
     device: str = "cpu",
     dtype: str = "float32",
     source_lang: str | None = None,
     target_lang: str | None = None,
     without_script: str | None = None,
 ) -> Translator:
-    """A translator by the name of its model or its folder, or the one in the box; needs the extra `translate`."""
-    from uncurse.loading import load as load_translator  # PyTorch is imported only where it is needed
+    """A translator by the name or folder of its model; without one, the small model that comes with the package.
 
-    return load_translator(model, device, dtype, source_lang, target_lang, without_script)
-
-
-@overload
-def beam_search(
-    model: StepModel[S], sentences: Sequence[Sentence], decoding: Decoding, batch: int = 32
-) -> list[Result]: ...
-
-
-@overload
-def beam_search(
-    model: PreTrainedModel,
-    input_ids: Tensor,
-    /,
-    *,
-    logits_processor: LogitsProcessorList,
-    stopping_criteria: StoppingCriteriaList,
-    generation_config: GenerationConfig,
-    inputs_tensor: Tensor,
-    beam_size: int = 10,
-    score: str = "bp-norm",
-    length: float | LengthPredictor | None = None,
-    stop: str = "optimal",
-    slots: str = "occupy",
-    num_return_sequences: int = 1,
-    **model_kwargs: object,
-) -> Tensor | BeamSearchOutput: ...
-
-
-def beam_search(
-    *arguments: Any,
-    beam_size: Any = None,
-    score: Any = None,
-    length: Any = None,
-    stop: Any = None,
-    slots: Any = None,
-    num_return_sequences: Any = None,
-    inputs_tensor: Any = None,
-    **others: Any,
-) -> Any:
-    """Search for every sentence; or, as `custom_generate=uncurse.beam_search`, decode for `model.generate`.
-
-    `uncurse.search.beam_search` and `uncurse.generating.decode` say what each takes; `generate` hands over what is
-    named here.
+    `dtype` is float32, int8, bfloat16 or float16 for Marian models. Models of several languages need `target_lang`,
+    and some `source_lang`. `without_script="cjk"`, say, leaves tokens with such letters out of a Marian model's output.
+    Needs the extra `translate`, and `huggingface` for models that transformers runs.
     """
-    named = {
-        "beam_size": beam_size,
-        "score": score,
-        "length": length,
-        "stop": stop,
-        "slots": slots,
-        "num_return_sequences": num_return_sequences,
-        "inputs_tensor": inputs_tensor,
-    }
-    options: dict[str, Any] = {name: value for name, value in named.items() if value is not None} | others
-    if "generation_config" not in options:
-        return _search(*arguments, **options)
-    from uncurse.generating import decode  # PyTorch is imported only where it is needed
+    from uncurse.models.loaded_model import ModelOptions  # PyTorch is imported only where it is needed
+    from uncurse.translation.translator import load_translator
 
-    return decode(*arguments, **options)
+    options = ModelOptions(
+        model=None if model is None else str(model),
+        device=device,
+        dtype=dtype,
+        source_lang=source_lang,
+        target_lang=target_lang,
+        without_script=without_script,
+    )
+    return load_translator(options)
 
 
 __all__ = [
     "RULES",
     "SCORES",
+    "Certificate",
     "Continuations",
     "Decoding",
     "Evidence",
@@ -115,7 +70,6 @@ __all__ = [
     "Hypothesis",
     "LengthPredictor",
     "ModelError",
-    "Optimality",
     "Paths",
     "Rescorer",
     "Result",
@@ -127,15 +81,15 @@ __all__ = [
     "StepModel",
     "StoppingRule",
     "Trace",
+    "UncurseError",
     "__version__",
     "beam_search",
     "exact_search",
     "judge",
-    "judge_all",
     "load",
     "load_traces",
     "parameter",
-    "parse_limit",
+    "parse_max_length",
     "record",
     "save_traces",
 ]

@@ -1,4 +1,4 @@
-"""Signals that a part of the program answers in its own way."""
+"""Signals that one part of the program handles in its own way."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def answered(answer: Callable[[int], None], *numbers: signal.Signals) -> Iterator[None]:
-    """Until this ends, such signals are answered like that; it must be the main thread's."""
-    before = {number: signal.signal(number, lambda given, _: answer(given)) for number in numbers}
+def handle_signals(handler: Callable[[int], None], *numbers: signal.Signals) -> Iterator[None]:
+    """Handle the given signals until the block ends. Only the main thread may do this."""
+    before = {number: signal.signal(number, lambda given, _: handler(given)) for number in numbers}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, previous in before.items():
+            signal.signal(number, previous)

@@ -25,31 +25,31 @@ from fuzz.mutations import (
     json_changed,
     protobuf_changed,
     safetensors_changed,
-    sealed_changed,
 )
 from fuzz.reader import Files, Reader, array_digest, digest, files_in
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
-from made_up import WORDS, translated
-from tiny import PIECES, subword_model, tiny_weights, write_ctranslate2
+from support.tiny_marian import TOKENS, tiny_weights, tokenizer_model, write_ctranslate2
+from support.toy_corpus import WORDS, translated
 
-import uncurse.catalogue as catalogue
-from uncurse.jsonfile import SEAL, sealed_json
-from uncurse.length import MLPLength
-from uncurse.loading import load
-from uncurse.models.directory import DESCRIPTION, FILES, save_model
-from uncurse.models.lstm import AttentionalLSTM, LSTMShape
-from uncurse.models.marian import save_marian
-from uncurse.models.predictors import LENGTH, load_predictor, save_predictor
-from uncurse.text.subwords import Subwords
+import uncurse
+import uncurse.models.download as downloads
+from uncurse import UncurseError
+from uncurse.lengths.predictor_file import LENGTH, load_predictor, save_predictor
+from uncurse.lengths.predictors import MLPLength
+from uncurse.models.lstm.folder import DESCRIPTION, FILES, save_model
+from uncurse.models.lstm.network import AttentionalLSTM, LSTMShape
+from uncurse.models.marian.huggingface_file import save_marian
+from uncurse.models.pretrained_models import ModelFile, PretrainedModel, SourceDistribution
+from uncurse.text.sentencepiece_tokenizer import SentencePieceTokenizer
 
 # Models: a folder that loads must also translate.
 
 
-def _translations(lines: list[str], **options: Any) -> Callable[[Path], str]:
+def _translations(lines: list[str]) -> Callable[[Path], str]:
     def read(folder: Path) -> str:
-        translator = load(folder)
-        found = translator.translate(lines, beam=3, ratio=1.2, **options)
+        translator = uncurse.load(folder)
+        found = translator.translate(lines, beam_size=3, length_ratio=1.2)
         return digest(translator.signature, [each.texts for each in found])
 
     return read
@@ -58,8 +58,8 @@ def _translations(lines: list[str], **options: Any) -> Callable[[Path], str]:
 def models(folder: Path) -> Iterator[Reader]:
     torch.manual_seed(1)
     read = _translations(["a b c", "", "s r q p"])
-    write_ctranslate2(folder / "ctranslate2" / "model", tiny_weights(whole=True))
-    (folder / "ctranslate2" / "sentencepiece.model").write_bytes(subword_model())
+    write_ctranslate2(folder / "ctranslate2" / "model", tiny_weights(int8=True))
+    (folder / "ctranslate2" / "sentencepiece.model").write_bytes(tokenizer_model())
     yield Reader(
         "CTranslate2 folder",
         files_in(folder / "ctranslate2"),
@@ -72,10 +72,10 @@ def models(folder: Path) -> Iterator[Reader]:
     )
     marian = folder / "marian"
     save_marian(marian, tiny_weights())
-    ids = {piece: index for index, piece in enumerate([*PIECES, "<pad>"])}
+    ids = {token: index for index, token in enumerate([*TOKENS, "<pad>"])}
     (marian / "vocab.json").write_text(json.dumps(ids), encoding="utf-8")
     for name in ("source.spm", "target.spm"):
-        (marian / name).write_bytes(subword_model())
+        (marian / name).write_bytes(tokenizer_model())
     yield Reader(
         "Marian folder",
         files_in(marian),
@@ -93,35 +93,37 @@ def models(folder: Path) -> Iterator[Reader]:
 
 
 def _trained(folder: Path) -> Iterator[Reader]:
-    source, target = subwords_of("source"), subwords_of("target")
+    source, target = tokenizer_of("source"), tokenizer_of("target")
     network = AttentionalLSTM(LSTMShape(len(source), len(target), 8, 8, tied=True))
     save_model(folder, network, source, target, 2.0, torch.float16)
     files = files_in(folder)
+    description: dict[str, tuple[Damage, ...]] = {DESCRIPTION: (json_changed, bytes_changed)}
     damage: dict[str, tuple[Damage, ...]] = {
-        DESCRIPTION: (sealed_changed, bytes_changed),
         "weights.safetensors": (safetensors_changed,),
         "source.spm": (protobuf_changed,),
         "target.spm": (protobuf_changed,),
     }
     read = _translations(["ba ce di", "", "mu"])
-    yield Reader("folder of a trained model", files, damage, read, sealed=True)
-    yield Reader("trained model with right checksums", files, damage, read, repair=_with_checksums)
+    yield Reader("folder of a trained model", files, damage, read, checksummed=True)
+    yield Reader("trained model with right checksums", files, description | damage, read, repair=_with_checksums)
 
 
 def _with_checksums(files: Files) -> Files:
-    """What the checksums hide is seen with right ones."""
+    """Get past the checksums, to see what they hide."""
     try:
-        description = {key: each for key, each in json.loads(files[DESCRIPTION]).items() if key != SEAL}
         checksums = {name: sha256(files[name]).hexdigest() for name in FILES}
-        return {**files, DESCRIPTION: sealed_json({**description, "sha256": checksums})}
-    except (ValueError, AttributeError, RecursionError):
+        description = {**json.loads(files[DESCRIPTION]), "sha256": checksums}
+        return {**files, DESCRIPTION: json.dumps(description).encode()}
+    except (KeyError, TypeError, ValueError, RecursionError):
         return files  # no table to put checksums into
 
 
 @cache
-def subwords_of(side: str) -> Subwords:
+def tokenizer_of(side: str) -> SentencePieceTokenizer:
     lines = [" ".join(WORDS[index % 10 :]) for index in range(40)]
-    return Subwords.train(lines if side == "source" else map(translated, lines), 290, lowercase=False)
+    return SentencePieceTokenizer.train(
+        lines if side == "source" else map(translated, lines), 290, lowercase=False
+    )
 
 
 def _hugging_face(folder: Path) -> Reader:
@@ -131,7 +133,7 @@ def _hugging_face(folder: Path) -> Reader:
     from tokenizers.processors import TemplateProcessing
     from transformers import BartConfig, BartForConditionalGeneration, PreTrainedTokenizerFast
 
-    ids = {piece: index for index, piece in enumerate(["<s>", "<pad>", "</s>", "<unk>", *"abcdefghijklmnopqrs"])}
+    ids = {token: index for index, token in enumerate(["<s>", "<pad>", "</s>", "<unk>", *"abcdefghijklmnopqrs"])}
     tokenizer = Tokenizer(WordLevel(ids, unk_token="<unk>"))
     tokenizer.pre_tokenizer = Whitespace()
     tokenizer.post_processor = TemplateProcessing("<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)])
@@ -175,16 +177,16 @@ def predictors(folder: Path) -> Iterator[Reader]:
         lengths = np.array([3, 4]), np.ones((2, 4))
         return array_digest(*(found.quantile(level, *lengths) for level in found.levels), found.predict(*lengths))
 
-    yield Reader("length predictor", files_in(folder), {LENGTH: (safetensors_changed,)}, read, sealed=True)
+    yield Reader("length predictor", files_in(folder), {LENGTH: (safetensors_changed,)}, read, checksummed=True)
 
 
-# Archives and what is noted of them.
+# Archives and the manifests of downloads.
 
 WANTED = {"model/model.bin": bytes(range(256)) * 4, "model/config.json": b"{}", "sentencepiece.model": b"pieces"}
-ENTRY = catalogue.Entry(
-    "toy", "", "", "", "",
-    catalogue.Distribution("toy", "1.0", 0, "", "", "toy-1.0/model.argosmodel", "zh_en"),
-    tuple(catalogue.File(name, len(each), sha256(each).hexdigest()) for name, each in WANTED.items()),
+ENTRY = PretrainedModel(
+    name="toy", languages="", about="", attribution="", licence="",
+    source=SourceDistribution("toy", "1.0", 0, "", "", "toy-1.0/model.argosmodel", "zh_en"),
+    files=tuple(ModelFile(name, len(each), sha256(each).hexdigest()) for name, each in WANTED.items()),
 )  # fmt: skip
 
 
@@ -192,25 +194,27 @@ def archives(folder: Path) -> Iterator[Reader]:
     def unpack(place: Path) -> str:
         whole = place / "inside" / "whole"
         try:
-            catalogue._unpack(ENTRY, place / "toy-1.0.tar.gz", whole)
-        except catalogue._BROKEN as error:
-            raise ValueError(str(error)) from error
+            downloads._unpack(ENTRY, place / "toy-1.0.tar.gz", whole)
+        except downloads._UNPACKING_ERRORS as error:
+            raise UncurseError(str(error)) from error
         allowed = {"toy-1.0.tar", "toy-1.0.tar.gz", *(f"inside/whole/{name}" for name in WANTED)}
         if not set(files_in(place)) <= allowed:
             raise AssertionError(f"written elsewhere: {sorted(files_in(place))}")
-        catalogue.check_noted(whole, [])
+        downloads.check_files(whole, [])
         return digest(files_in(whole))
 
     whole = _tarred(_zipped(WANTED, zipfile.ZIP_DEFLATED, []), [])
     yield Reader("archive", {"toy-1.0.tar.gz": whole}, {"toy-1.0.tar.gz": (_archive_changed,)}, unpack)
-    note = {"files": [{"name": name, "sha256": sha256(each).hexdigest()} for name, each in WANTED.items()]}
+    manifest = {"files": [{"name": name, "sha256": sha256(each).hexdigest()} for name, each in WANTED.items()]}
 
-    def noted(place: Path) -> str:
-        return digest(catalogue.check_noted(place, [place / name for name in WANTED]))
+    def verified(place: Path) -> str:
+        return digest(downloads.check_files(place, [place / name for name in WANTED]))
 
-    files = {**WANTED, catalogue.NOTE: json.dumps(note).encode()}
+    files = {**WANTED, downloads.MANIFEST: json.dumps(manifest).encode()}
     damage: dict[str, tuple[Damage, ...]] = dict.fromkeys(WANTED, (bytes_changed,))
-    yield Reader("fetched model", files, {**damage, catalogue.NOTE: (json_changed, bytes_changed)}, noted)
+    yield Reader(
+        "downloaded model", files, {**damage, downloads.MANIFEST: (json_changed, bytes_changed)}, verified
+    )
 
 
 NAMES = (

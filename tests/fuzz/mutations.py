@@ -11,6 +11,8 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
+from uncurse.storage.checksums import CHECKSUM
+
 Damage = Callable[[DrawFn, bytes], bytes]
 
 NUMBERS = (0, 1, 2, 3, 127, 255, 256, 1 << 15, 0xFFFF, 1 << 20, 0x7FFFFFFF, 0xFFFFFFFF, 1 << 40, (1 << 64) - 1)
@@ -67,12 +69,12 @@ def json_changed(draw: DrawFn, content: bytes) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def sealed_changed(draw: DrawFn, content: bytes) -> bytes:
-    """A value of a sealed table, with the seal as it was."""
+def checksummed_changed(draw: DrawFn, content: bytes) -> bytes:
+    """A value of a table that has a checksum, with the checksum as it was."""
     table = json.loads(content)
-    seal = json.dumps({"seal": table.pop("seal")})[:-1].encode()
+    checksum = json.dumps({CHECKSUM: table.pop(CHECKSUM)})[:-1].encode()
     changed = json_changed(draw, json.dumps(table).encode())
-    return seal + (b", " if changed != b"{}" else b"") + changed[1:]
+    return checksum + (b", " if changed != b"{}" else b"") + changed[1:]
 
 
 def _in_tree(draw: DrawFn, value: Any, raw: list[str]) -> Any:

@@ -29,7 +29,7 @@ class Reader:
     files: Files
     damage: dict[str, tuple[Damage, ...]]
     read: Callable[[Path], str]  # what the folder says, or a digest of it
-    sealed: bool = False  # if anything can be read, it is what was written
+    checksummed: bool = False  # if anything can be read, it is what was written
     repair: Callable[[Files], Files] = field(default=lambda files: files)  # of checksums, to get past them
 
     def damaged(self, draw: DrawFn) -> Files:
@@ -44,8 +44,8 @@ class Reader:
         """What the reader makes of files; something else is a fault if they carry checksums."""
         with _written(files) as folder:
             verdict = sandbox.tried(folder, self.expected)
-        if verdict.outcome is Outcome.OTHER and self.sealed:
-            return Verdict(Outcome.FAULT, "read as something else, and no checksum told")
+        if verdict.outcome is Outcome.OTHER and self.checksummed:
+            return Verdict(Outcome.FAULT, "read as something else, and no checksum noticed")
         return verdict
 
     @cached_property

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,53 +13,54 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pyarrow.parquet
 import torch
-from fuzz.models import archives, models, predictors, subwords_of
+from fuzz.models import archives, models, predictors, tokenizer_of
 from fuzz.mutations import (
     Damage,
     bytes_changed,
+    checksummed_changed,
     json_changed,
     protobuf_changed,
     safetensors_changed,
-    sealed_changed,
     toml_changed,
 )
 from fuzz.reader import Files, Reader, array_digest, digest, files_in
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
-from letters import LetterEncoder
-from made_up import RECIPE
+from support.letter_model import LetterEncoder
+from support.toy_corpus import RECIPE
 
-from uncurse import Sentence, Trace, load_traces, record, save_traces
-from uncurse.decoding import Slots
-from uncurse.parts import Parts
-from uncurse.shards import Shard
-from uncurse.study.material import Material
-from uncurse.study.plan import Plan, SetPlan, read_plan
-from uncurse.study.probes import Probes
-from uncurse.study.store import Recording, Store
-from uncurse.text.corpora import sentences_of
-from uncurse.text.subwords import read_subwords
-from uncurse.tracefile import UNSIGNED
+from uncurse import SCORES, Sentence, Trace, load_traces, record, save_traces
+from uncurse.search import trace_file
+from uncurse.storage.checksums import CHECKSUM, dump_checksummed
+from uncurse.study.plan import read_plan
+from uncurse.study.reference_scores import ReferenceScores
+from uncurse.study.test_set import TestSet
+from uncurse.study.trace_store import Recording, TraceStore
+from uncurse.text.corpus_formats import read_sentences
+from uncurse.text.sentencepiece_tokenizer import read_sentencepiece
 from uncurse.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from uncurse.training.log import read_log
 from uncurse.training.recipe import read_recipe
+from uncurse.translation.resumable_output import ResumableOutput
+from uncurse.translation.shards import Shard
 
 __all__ = ["Files", "Reader", "readers"]
-MODEL = LetterEncoder(seed=8, vocabulary=9, ending=0.5, attends=True)
+SETTINGS = "some settings"
+MODEL = LetterEncoder(seed=8, vocab_size=9, ending=0.5, attends=True)
 SENTENCES = tuple(
-    Sentence(tuple(range(index % 4)), limit=3 + index % 5, prefix=(1, 2)[: index % 3], min_length=index % 3)
+    Sentence(tuple(range(index % 4)), max_length=3 + index % 5, prefix=(1, 2)[: index % 3], min_length=index % 3)
     for index in range(6)
 )
 PLAN = """\
 title = "a study"
 model = "zh-en-small"
-widths = [1, "2-4", "10-20/5"]
+beam_sizes = [1, "2-4", "10-20/5"]
 small = [2, 3]
 large = [4]
-limit = "2x+10"
+max_length = "2x+10"
 exact = 2
 exact_budget = 50
-ratio = 1.5
+length_ratio = 1.5
 [dev]
 source = "dev.zh"
 references = ["dev.en"]
@@ -66,8 +68,8 @@ references = ["dev.en"]
 source = "test.zh"
 references = ["test.en", "test.en2"]
 lines = 40
-[tuning]
-rewards = [0.0, 0.5, 1.0]
+[tuning.word-reward]
+reward = [0.0, 0.5, 1.0]
 """
 
 
@@ -91,8 +93,8 @@ def _traces(folder: Path) -> Iterator[Reader]:
         return _trace_digest(load_traces(place / "traces"))
 
     files = files_in(folder)
-    yield Reader("trace file", files, {"traces": (bytes_changed, _arrays_changed)}, read, sealed=True)
-    yield Reader("trace file without a checksum", files, {"traces": (_unsigned_changed,)}, read)
+    yield Reader("trace file", files, {"traces": (bytes_changed, _arrays_changed)}, read, checksummed=True)
+    yield Reader("trace file with a right checksum", files, {"traces": (_rechecksummed,)}, read)
 
 
 def _trace_digest(traces: list[Trace]) -> str:
@@ -101,7 +103,7 @@ def _trace_digest(traces: list[Trace]) -> str:
             (
                 each.signature,
                 each.source_length,
-                each.end,
+                each.eos,
                 array_digest(each.tokens, each.parents, each.sums, each.rewards),
             )
             for each in traces
@@ -111,21 +113,19 @@ def _trace_digest(traces: list[Trace]) -> str:
 
 
 def _arrays_changed(draw: DrawFn, content: bytes) -> bytes:
-    return _npz_changed(draw, content, lambda header: header)
+    return _npz_changed(draw, content, right_checksum=False)
 
 
-def _unsigned_changed(draw: DrawFn, content: bytes) -> bytes:
-    def unsigned(header: bytes) -> bytes:
-        return json.dumps({**json.loads(header), "format": UNSIGNED}).encode()
-
-    return _npz_changed(draw, content, unsigned)
+def _rechecksummed(draw: DrawFn, content: bytes) -> bytes:
+    """Get past the checksum, to see what it hides."""
+    return _npz_changed(draw, content, right_checksum=True)
 
 
-def _npz_changed(draw: DrawFn, content: bytes, header: Callable[[bytes], bytes]) -> bytes:
+def _npz_changed(draw: DrawFn, content: bytes, right_checksum: bool) -> bytes:
     """One array with other numbers, another type, another shape or another length."""
     with np.load(io.BytesIO(content)) as file:
         arrays = {name: file[name] for name in file.files}
-    said = header(arrays["header"].tobytes())
+    said = arrays["header"].tobytes()
     name = draw(st.sampled_from(sorted(arrays)))
     old = arrays[name]
     if name == "header":
@@ -147,6 +147,10 @@ def _npz_changed(draw: DrawFn, content: bytes, header: Callable[[bytes], bytes])
             arrays[name] = (
                 np.concatenate((old, np.zeros(count, dtype=old.dtype))) if how == "longer" else old[:-count]
             )
+    if right_checksum:
+        with suppress(ValueError, AttributeError, RecursionError):  # no table to put a checksum into
+            header = {key: value for key, value in json.loads(said).items() if key != "sha256"}
+            said = json.dumps({**header, "sha256": trace_file._checksum(header, arrays)}).encode()
     arrays["header"] = np.frombuffer(said, dtype=np.uint8)
     changed = io.BytesIO()
     np.savez_compressed(changed, **arrays)
@@ -157,41 +161,46 @@ def _npz_changed(draw: DrawFn, content: bytes, header: Callable[[bytes], bytes])
 
 
 def _studies(folder: Path) -> Iterator[Reader]:
-    recording = Recording(MODEL.signature, SENTENCES, 3, Slots.OCCUPY)
-    list(Store(folder / "store").record(MODEL, recording))
+    recording = Recording(MODEL.signature, SENTENCES, 3)
+    list(TraceStore(folder / "traces").record(MODEL, recording))
 
     def shards(place: Path) -> str:
-        store = Store(place)
-        return digest(_trace_digest(store.load(recording)), store.seconds(recording))
+        return _trace_digest(TraceStore(place).load(recording))
 
-    files = files_in(folder / "store")
-    damage: dict[str, tuple[Damage, ...]] = {
-        name: (bytes_changed, _arrays_changed if name.endswith("npz") else sealed_changed) for name in files
-    }
-    yield Reader("shard of a study", files, damage, shards, sealed=True)
-    damage = {name: (_unsigned_changed if name.endswith("npz") else json_changed,) for name in files}
-    yield Reader("shard without a checksum", files, damage, shards)
+    files = {name: content for name, content in files_in(folder / "traces").items() if name.endswith("npz")}
+    damage: dict[str, tuple[Damage, ...]] = dict.fromkeys(files, (bytes_changed, _arrays_changed))
+    yield Reader("shard of a study", files, damage, shards, checksummed=True)
     texts = tuple(f"line {index}" for index in range(len(SENTENCES)))
     targets = (tuple((1, 2)[: index % 3] for index in range(len(SENTENCES))),)
-    plain = tuple(Sentence(each.source, each.limit, predicted=3.0) for each in SENTENCES)
-    material = Material("dev", texts, (texts,), targets, plain, plain, {})
-    sets = SetPlan("source", ("reference",))
-    plan = Plan("title", "model", sets, sets, (3,), exact=2, exact_budget=50)
-    list(Probes(folder / "probes", MODEL.signature, plan).ask(MODEL, [material]))
+    plain = tuple(Sentence(each.source, each.max_length, expected_length=3.0) for each in SENTENCES)
+    test_set = TestSet("dev", texts, (texts,), targets, plain, plain, {})
+    scores = [SCORES.parse("log-prob"), SCORES.parse("bp-norm")]
+
+    def reference_scores(place: Path) -> ReferenceScores:
+        return ReferenceScores(place, MODEL.signature, exact=2, exact_budget=50, exact_scores=scores)
+
+    list(reference_scores(folder / "answers").ask(MODEL, [test_set]))
 
     def answers(place: Path) -> str:
-        probes = Probes(place, MODEL.signature, plan)
-        return digest(probes.references(material), probes.optima(material))
+        found = reference_scores(place)
+        return digest(found.references(test_set), found.optima(test_set))
 
-    files = files_in(folder / "probes")
-    flips: dict[str, tuple[Damage, ...]] = dict.fromkeys(files, (bytes_changed, sealed_changed))
-    yield Reader("answers of a study", files, flips, answers, sealed=True)
-    yield Reader(
-        "answers without a checksum",
-        {name: json.dumps(json.loads(content)["answers"]).encode() for name, content in files.items()},
-        dict.fromkeys(files, (json_changed,)),
-        answers,
-    )
+    files = files_in(folder / "answers")
+    damage = dict.fromkeys(files, (bytes_changed, checksummed_changed))
+    yield Reader("answers of a study", files, damage, answers, checksummed=True)
+    damage = dict.fromkeys(files, (json_changed,))
+    yield Reader("answers with right checksums", files, damage, answers, repair=_with_checksums)
+
+
+def _with_checksums(files: Files) -> Files:
+    return {name: _with_checksum(content) for name, content in files.items()}
+
+
+def _with_checksum(content: bytes) -> bytes:
+    try:
+        return dump_checksummed({key: value for key, value in json.loads(content).items() if key != CHECKSUM})
+    except (ValueError, AttributeError, RecursionError):
+        return content  # no table to put a checksum into
 
 
 # What training keeps and reads.
@@ -199,15 +208,15 @@ def _studies(folder: Path) -> Iterator[Reader]:
 
 def _training(folder: Path) -> Iterator[Reader]:
     tensors = {"weight": torch.arange(6.0).reshape(2, 3), "adam.step.weight": torch.tensor(3.0)}
-    facts = {"step": 3, "best": None, "ratio": 1.5, "recipe": "abc", "shape": {"hidden": 4}}
-    save_checkpoint(folder / "last.safetensors", Checkpoint(tensors, facts))
+    metadata = {"step": 3, "best": 1.5, "recipe": "abc"}
+    save_checkpoint(folder / "last.safetensors", Checkpoint(tensors, metadata))
 
     def checkpoint(place: Path) -> str:
         found = load_checkpoint(place / "last.safetensors")
-        return digest(found.facts, *((name, each.tolist()) for name, each in sorted(found.tensors.items())))
+        return digest(found.metadata, *((name, each.tolist()) for name, each in sorted(found.tensors.items())))
 
     files = files_in(folder)
-    yield Reader("checkpoint", files, {"last.safetensors": (safetensors_changed,)}, checkpoint, sealed=True)
+    yield Reader("checkpoint", files, {"last.safetensors": (safetensors_changed,)}, checkpoint, checksummed=True)
     log = (
         "step,epoch,tokens,train_perplexity,dev_perplexity,learning_rate,tokens_per_second\n1,1,9,3.5,3.6,0.1,99\n"
     )
@@ -224,14 +233,14 @@ def _training(folder: Path) -> Iterator[Reader]:
     yield Reader("plan", {"plan": PLAN.encode()}, {"plan": toml}, lambda place: digest(read_plan(place / "plan")))
 
 
-# Text, subwords, output that goes on.
+# Text, tokenizers, output that is resumed.
 
 
 def _plain(folder: Path) -> Iterator[Reader]:
     text = "外面下雨了。\n\nba ce\r\nlast".encode()
 
     def lines(name: str, place: Path) -> str:
-        return digest(list(sentences_of([place / name])))
+        return digest(list(read_sentences([place / name])))
 
     yield Reader("text", {"text": text}, {"text": (bytes_changed, _one_huge_line)}, partial(lines, "text"))
     records = "".join(json.dumps({"id": number, "text": f"line {number}"}) + "\n" for number in range(5)).encode()
@@ -244,37 +253,40 @@ def _plain(folder: Path) -> Iterator[Reader]:
         "Parquet", {"a.parquet": table.getvalue()}, {"a.parquet": (bytes_changed,)}, partial(lines, "a.parquet")
     )
 
-    def pieces(place: Path) -> str:
-        subwords = read_subwords(place / "model.spm")
-        cut = subwords.encode(["ba ce di", "雨 \u0000 x", ""])
-        return digest(len(subwords), cut, [subwords.decode(each) for each in cut])
+    def tokens(place: Path) -> str:
+        tokenizer = read_sentencepiece(place / "model.spm")
+        encoded = tokenizer.encode(["ba ce di", "雨 \u0000 x", ""])
+        return digest(len(tokenizer), encoded, [tokenizer.decode(each) for each in encoded])
 
     yield Reader(
-        "subword model", {"model.spm": subwords_of("source").model}, {"model.spm": (protobuf_changed,)}, pieces
+        "SentencePiece model",
+        {"model.spm": tokenizer_of("source").model},
+        {"model.spm": (protobuf_changed,)},
+        tokens,
     )
-    parts = Parts(folder / "out", "as always", resume=False)
+    output = ResumableOutput(folder / "out", SETTINGS, resume=False)
     shards = [
         Shard(number, 1 + 3 * number, tuple(f"line {number} {each}" for each in range(3))) for number in range(3)
     ]
     contents = [f"<{shard.lines}>\n".encode() for shard in shards]
     for number in (0, 1):
-        parts.add(shards[number], contents[number])
+        output.add(shards[number], contents[number])
 
-    def gone_on(place: Path) -> str:
-        resumed = Parts(place / "out", "as always", resume=True)
+    def resumed(place: Path) -> str:
+        output = ResumableOutput(place / "out", SETTINGS, resume=True)
         for shard, content in zip(shards, contents, strict=True):
-            if not resumed.has(shard):
-                resumed.add(shard, content)
-        resumed.finish(3, lambda contents, file: file.writelines(contents))
+            if not output.has(shard):
+                output.add(shard, content)
+        output.finish(3, lambda contents, file: file.writelines(contents))
         return digest((place / "out").read_bytes())
 
-    notes = (json_changed, sealed_changed, bytes_changed)
+    manifests = (json_changed, checksummed_changed, bytes_changed)
     damage: dict[str, tuple[Damage, ...]] = {
         "out.parts/000000": (bytes_changed,),
-        "out.parts/000001.json": notes,
-        "out.parts/manifest.json": notes,
+        "out.parts/000001.json": manifests,
+        "out.parts/manifest.json": manifests,
     }
-    yield Reader("output that goes on", files_in(folder), damage, gone_on, sealed=True)
+    yield Reader("output that is resumed", files_in(folder), damage, resumed, checksummed=True)
 
 
 def _one_huge_line(draw: DrawFn, content: bytes) -> bytes:

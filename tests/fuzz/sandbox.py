@@ -15,6 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import NoReturn, Self, final
 
+from uncurse import UncurseError
+
 ROOM = 1 << 29  # bytes beyond what the test itself has
 SECONDS = 20
 LIFE = 500  # files that one process reads, so that nothing piles up in it
@@ -121,7 +123,7 @@ def _serve(read: Callable[[Path], str], asked: int, said: int) -> NoReturn:
 def _answer(read: Callable[[Path], str], folder: Path) -> str:
     try:
         return f"read {read(folder)}"
-    except (ValueError, OSError) as error:
+    except (UncurseError, OSError) as error:
         return f"{'fault' if _for_memory(error) else 'refused'} {error}"
     except BaseException:
         return f"fault {traceback.format_exc()[-8000:]}"

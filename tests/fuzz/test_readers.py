@@ -19,6 +19,7 @@ CORPUS = Path(__file__).parent / "corpus"
 KEPT = sorted(CORPUS.glob("*/*"))  # a folder with the damaged file, under the name of its reader
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", readers())
 def test_damage_is_refused_or_does_none(name: str) -> None:
     reader = readers()[name]

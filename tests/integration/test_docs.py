@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from uncurse import SCORES
+from uncurse import RULES, SCORES
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
@@ -21,18 +21,18 @@ def code_of(page: Path) -> str:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if code_of(page)], ids=lambda page: page.name)
 def test_the_code_of_a_page_runs(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before = {entry.name for entry in SCORES}
+    before = {*SCORES, *RULES}
     try:
         exec(compile(code_of(page), page.name, "exec", dont_inherit=True), {"__name__": "__main__"})
     finally:
-        for entry in SCORES:
-            if entry.name not in before:
-                SCORES.unregister(entry.name)
+        for registry in (SCORES, RULES):
+            for name in set(registry) - before:
+                registry.unregister(name)
     assert "nan" not in capsys.readouterr().out
 
 
-def test_adding_a_method_takes_ten_lines() -> None:
-    page = (ROOT / "docs" / "add-a-method.md").read_text(encoding="utf-8")
+def test_adding_a_score_takes_ten_lines() -> None:
+    page = (ROOT / "docs" / "add-a-score.md").read_text(encoding="utf-8")
     first = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)[0]
     assert len([line for line in first.splitlines() if line.strip()]) <= 10
 
@@ -61,9 +61,9 @@ def test_the_curse_in_miniature_is_as_the_theory_shows_it() -> None:
     ).stdout
     lines = {re.sub(r"\s{2,}", " | ", line.strip()) for line in shown.splitlines()}
     page = (ROOT / "docs" / "theory.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (\d+) \| (log-prob|bp-norm) \| (.+) \| (\w+) \|$", page, flags=re.MULTILINE)
+    rows = re.findall(r"^\| (\d+) \| (log-prob|f1-norm) \| (.+) \| (\w+) \|$", page, flags=re.MULTILINE)
     assert rows
-    for width, score, output, proof in rows:
-        found = [line for line in lines if line.startswith(f"{width} | {score} | {output} | ")]
+    for beam_size, score, output, certificate in rows:
+        found = [line for line in lines if line.startswith(f"{beam_size} | {score} | {output} | ")]
         assert found
-        assert found[0].endswith(f"| {proof}")
+        assert found[0].endswith(f"| {certificate}")

@@ -2,31 +2,51 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from uncurse import RULES, SCORES
-from uncurse.registry import parameters_of
+from uncurse import RULES, SCORES, UncurseError
+from uncurse.cli import main
+from uncurse.errors import EXTRAS, missing_extra
+from uncurse.lengths.predictors import FixedRatio
+from uncurse.scoring.registry import Entry, parameters_of
+
+pytestmark = pytest.mark.slow
+SENTENCE = "外面下雨了，我们明天和朋友一起去图书馆看书。"
 
 
-def uncurse(*arguments: str) -> subprocess.CompletedProcess[str]:
+def uncurse(*arguments: str, code: str = "", text: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", "from uncurse.cli import main; main()", *arguments],
+        [sys.executable, "-c", f"{code}\nfrom uncurse.cli import main; main()", *arguments],
+        input=text,
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         check=False,
         env={**os.environ, "PYTHONIOENCODING": "utf-8"},
     )
+
+
+def one_line(done: subprocess.CompletedProcess[str]) -> str:
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    assert done.stderr.startswith("uncurse: ")
+    assert done.stderr.count("\n") == 1
+    return done.stderr
 
 
 def test_methods_lists_every_registered_method_with_formula_parameters_and_source() -> None:
     done = uncurse("methods")
     assert done.returncode == 0
     words = " ".join(done.stdout.split())
-    for entry in [*SCORES, *RULES]:
+    entries: list[Entry[Any]] = [*SCORES.values(), *RULES.values()]
+    for entry in entries:
         assert entry.name in words
         assert entry.formula in words
         assert entry.source in words
@@ -36,11 +56,7 @@ def test_methods_lists_every_registered_method_with_formula_parameters_and_sourc
 
 @pytest.mark.parametrize("arguments", [["metods"], ["methods", "--colour"], ["methods", "extra"]])
 def test_a_wrong_call_is_one_line_and_status_2(arguments: list[str]) -> None:
-    done = uncurse(*arguments)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert done.stderr.startswith("uncurse: ")
-    assert done.stderr.count("\n") == 1
+    one_line(uncurse(*arguments))
 
 
 def test_without_arguments_it_says_what_it_can_do() -> None:
@@ -60,3 +76,153 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
     )
     os.close(writer)
     assert done.stderr == b""
+
+
+# Errors.
+
+
+FAILING = """
+import sys
+from uncurse import UncurseError, cli
+def fail(*arguments): raise {error}
+sys.modules["uncurse.cli.methods"]._table = fail
+"""
+
+
+def failing(error: str) -> subprocess.CompletedProcess[str]:
+    return uncurse("methods", code=FAILING.format(error=error))
+
+
+def test_only_what_a_user_got_wrong_is_one_line_and_a_bug_shows_its_traceback() -> None:
+    assert "the value is 3" in one_line(failing("UncurseError('the value is 3')"))
+    assert "No such file" in one_line(failing("FileNotFoundError(2, 'No such file')"))
+    assert "not enough memory" in one_line(failing("MemoryError()"))
+    assert failing("KeyboardInterrupt()").returncode == 130
+    for error in ("ValueError('oh')", "KeyError('oh')", "ModuleNotFoundError('oh', name='uncurse.oh')"):
+        done = failing(error)
+        assert done.returncode == 1
+        assert "Traceback (most recent call last)" in done.stderr
+        assert "oh" in done.stderr
+        assert done.stderr.splitlines()[-1].startswith("uncurse: this is a bug in uncurse: please report it")
+
+
+# Extras.
+
+WITHOUT = """
+import sys
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {missing!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Missing())
+"""
+
+
+def without(*modules: str) -> str:
+    return WITHOUT.format(missing=set(modules))
+
+
+def test_the_modules_of_every_extra_are_those_of_the_package() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))
+    extras = project["project"]["optional-dependencies"]
+    assert EXTRAS.keys() == extras.keys() - {"dev"}
+    distributions = {"thot": "sil-thot", "prometheus_client": "prometheus-client", "ray": "ray[serve]"}
+    for extra, (base, modules) in EXTRAS.items():
+        wanted = {requirement.split(">")[0] for requirement in extras[extra]}
+        assert wanted == {f"uncurse[{base}]"} - {"uncurse[]"} | {distributions.get(each, each) for each in modules}
+
+
+@pytest.mark.parametrize(
+    ("missing", "arguments", "extra"),
+    [
+        (["torch", "safetensors", "sentencepiece"], ["translate"], "translate"),
+        (["fastapi", "prometheus_client", "uvicorn"], ["serve"], "serve"),
+        (["ray"], ["translate", "--engine", "ray", "--out", "{folder}/out"], "ray"),
+        (["transformers"], ["translate", "--model", "{folder}/t5"], "huggingface"),
+    ],
+)
+def test_a_missing_extra_is_one_line_with_all_that_is_missing(
+    tmp_path: Path, missing: list[str], arguments: list[str], extra: str
+) -> None:
+    (tmp_path / "t5").mkdir()
+    (tmp_path / "t5" / "config.json").write_text('{"model_type": "t5"}', encoding="utf-8")
+    done = uncurse(*(each.format(folder=tmp_path) for each in arguments), code=without(*missing), text="a\n")
+    said = one_line(done)
+    assert f"pip install 'uncurse[{extra}]'" in said
+    assert all(module in said for module in missing)
+
+
+def test_a_module_that_no_extra_brings_is_a_bug() -> None:
+    assert missing_extra(ModuleNotFoundError("No module named 'x'", name="x")) is None
+    error = missing_extra(ModuleNotFoundError("No module named 'torch.x'", name="torch.x"))
+    assert isinstance(error, UncurseError)
+    assert str(error) == "torch is not installed; this needs: pip install 'uncurse[translate]'"
+
+
+# One sentence, and given translations.
+
+
+def explained(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *options: str) -> str:
+    """What a terminal of 80 columns shows."""
+    for name, value in (("FORCE_COLOR", "1"), ("COLUMNS", "80"), ("NO_COLOR", "1"), ("TERM", "dumb")):
+        monkeypatch.setenv(name, value)
+    main(["explain", "--beam-size", "4", *options, SENTENCE])
+    return capsys.readouterr().out
+
+
+def test_an_explanation_loses_nothing_at_80_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = explained(capsys, monkeypatch)
+    assert all(len(line) <= 80 for line in shown.splitlines())
+    assert "…" not in shown.replace(" … ", "")
+    words = shown.split()
+    assert all(any(word.startswith(name) for word in words) for name in [*SCORES, *RULES])
+    assert "expected length" in shown
+
+
+def test_an_explanation_without_a_predictor_leaves_out_what_needs_one(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("uncurse.models.lstm.folder.find_predictor", lambda *_: None)
+    shown = explained(capsys, monkeypatch)
+    assert "length-norm" in shown
+    assert not any(word in shown for word in ("expected length", "f1-norm", "predicted-horizon"))
+    assert "f1-norm" in explained(capsys, monkeypatch, "--length-ratio", "1.2")
+
+
+@pytest.mark.parametrize("sentence", ["", "   "])
+def test_there_is_nothing_to_explain_of_an_empty_sentence(sentence: str) -> None:
+    assert "the sentence is empty" in one_line(uncurse("explain", sentence))
+
+
+def test_given_translations_get_every_score_that_can_be_computed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "zh").write_text(f"{SENTENCE}\n外面下雨了。\n", encoding="utf-8")
+    (tmp_path / "en").write_text("We go to the library.\nIt is raining.\n", encoding="utf-8")
+    main(["score", str(tmp_path / "zh"), str(tmp_path / "en"), "-b", "2"])
+    records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {name.split(":")[0] for name in records[0]["scores"]} == set(SCORES)
+    assert all(record["log_prob"] == pytest.approx(sum(record["log_probs"])) for record in records)
+    assert all(record["length"] == len(record["tokens"]) for record in records)
+    monkeypatch.setattr("uncurse.models.lstm.folder.find_predictor", lambda *_: None)
+    main(["score", str(tmp_path / "zh"), str(tmp_path / "en"), "-b", "2"])
+    records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert "f1-norm" not in records[0]["scores"]
+    assert "length-norm" in records[0]["scores"]
+    assert records[0]["expected_length"] is None
+
+
+@pytest.mark.parametrize(("predictor", "score"), [(FixedRatio(1.2), "f1-norm"), (None, "length-norm")])
+def test_the_default_score_depends_on_whether_a_length_is_expected(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    predictor: FixedRatio | None,
+    score: str,
+) -> None:
+    (tmp_path / "zh").write_text("外面下雨了。\n", encoding="utf-8")
+    monkeypatch.setattr("uncurse.models.lstm.folder.find_predictor", lambda *_: predictor)
+    main(["translate", str(tmp_path / "zh"), "-b", "2", "--json"])
+    assert f"score:{score}|stop:optimal" in json.loads(capsys.readouterr().out)["signature"]

@@ -16,52 +16,54 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from rounds import each_round
-from small_study import SENTENCES, write_plan
+from support.kill_rounds import each_round
+from support.small_study import SENTENCES, write_plan
 
 MARK = "UNCURSE_TEST"
 # Shards are cut in the driver: with a lower cost a small corpus has many.
-COMMAND = "import uncurse.shards; uncurse.shards.COST = 500; from uncurse.cli import main; main()"
-WAIT = 120  # seconds that nothing here takes
+COMMAND = "from uncurse.translation import shards; shards.COST = 500; from uncurse.cli import main; main()"
+WAIT = 120  # seconds; nothing here takes as long
+pytestmark = pytest.mark.slow
 
-PIECES = """
+JOBS = """
 import json, os, signal, sys, time
 from pathlib import Path
-from uncurse.engines.cluster import Cluster
-from uncurse.engines.local import Failed
+from uncurse.errors import UncurseError
+from uncurse.executors.local import JobFailure
+from uncurse.executors.ray_cluster import RayExecutor
 
 folder = Path(sys.argv[1])
 
-class Piece:
+class Job:
     def __init__(self, number):
         self.number = number
 
-    def __call__(self, opened):
-        with (folder / f"piece-{self.number}").open("a") as file:
+    def __call__(self, model):
+        with (folder / f"job-{self.number}").open("a") as file:
             file.write(f"{os.getpid()}\\n")
         if self.number == 3:
             raise RuntimeError("three is broken")
-        if self.number == 5 and (folder / "piece-5").read_text().count("\\n") == 1:
+        if self.number == 5 and (folder / "job-5").read_text().count("\\n") == 1:
             os.kill(os.getpid(), signal.SIGKILL)
-        if self.number == 6:  # so that there is work for whoever takes the place of the dead
-            while (folder / "opened").read_text().count("\\n") < 3:
+        if self.number == 6:  # so that there is work for the worker that replaces the dead one
+            while (folder / "setup").read_text().count("\\n") < 3:
                 time.sleep(0.01)
         if self.number == 99:
-            raise ValueError("line 99 is bad")
-        return self.number ** 2, opened
+            raise UncurseError("line 99 is bad")
+        return self.number ** 2, model
 
-def opening():
-    with (folder / "opened").open("a") as file:
+def setup():
+    with (folder / "setup").open("a") as file:
         file.write(f"{os.getpid()}\\n")
     return "the model"
 
 found = {}
-for key, result in Cluster(workers=2).done(opening, [(number, Piece(number)) for number in range(8)]):
-    assert key not in found
-    found[key] = f"failed: {result.reason}" if isinstance(result, Failed) else result
+for name, result in RayExecutor(workers=2).map(setup, [(number, Job(number)) for number in range(8)]):
+    assert name not in found
+    found[name] = f"failed: {result.reason}" if isinstance(result, JobFailure) else result
 try:
-    list(Cluster(workers=1).done(opening, [(99, Piece(99))]))
-except ValueError as error:
+    list(RayExecutor(workers=1).map(setup, [(99, Job(99))]))
+except UncurseError as error:
     found["error"] = str(error)
 print(json.dumps(found))
 """
@@ -108,7 +110,7 @@ def started(mark: str, *arguments: str | Path) -> subprocess.Popen[str]:
 
 
 def translating(corpus: Path, out: Path, *options: str) -> list[str]:
-    return ["translate", str(corpus), "--beam", "3", "--threads", "1", "--out", str(out), *options]
+    return ["translate", str(corpus), "--beam-size", "3", "--threads", "1", "--out", str(out), *options]
 
 
 def completed(process: subprocess.Popen[str], status: int = 0) -> str:
@@ -129,11 +131,9 @@ def wait_for_shards(out: Path, count: int, process: subprocess.Popen[str]) -> No
         time.sleep(0.01)
 
 
-def test_pieces_are_done_elsewhere_when_a_worker_dies_and_given_up_when_they_fail(
-    tmp_path: Path, mark: str
-) -> None:
-    script = tmp_path / "pieces.py"
-    script.write_text(PIECES, encoding="utf-8")
+def test_jobs_are_done_elsewhere_when_a_worker_dies_and_given_up_when_they_fail(tmp_path: Path, mark: str) -> None:
+    script = tmp_path / "jobs.py"
+    script.write_text(JOBS, encoding="utf-8")
     process = subprocess.run(
         [sys.executable, script, tmp_path],
         capture_output=True,
@@ -146,9 +146,11 @@ def test_pieces_are_done_elsewhere_when_a_worker_dies_and_given_up_when_they_fai
     assert "three is broken" in found.pop("3")
     assert found.pop("error") == "line 99 is bad"
     assert found == {str(number): [number**2, "the model"] for number in (0, 1, 2, 4, 5, 6, 7)}
-    tries = {number: len((tmp_path / f"piece-{number}").read_text().split()) for number in (0, 3, 5, 99)}
+    tries = {number: len((tmp_path / f"job-{number}").read_text().split()) for number in (0, 3, 5, 99)}
     assert tries == {0: 1, 3: 3, 5: 2, 99: 1}
-    assert len((tmp_path / "opened").read_text().split()) == 4  # two workers, one in place of the dead, one for 99
+    assert (
+        len((tmp_path / "setup").read_text().split()) == 4
+    )  # two workers, one that replaces a dead one, one for 99
 
 
 @pytest.fixture(scope="module")
@@ -170,7 +172,7 @@ def test_a_cluster_gives_the_bytes_of_one_process_though_its_workers_are_killed(
     process = started(mark, *translating(corpus, out, "--engine", "ray", "--workers", "2"))
     for count in sorted(chance.sample(range(6), 2)):
         wait_for_shards(out, count, process)
-        while not (workers := marked(mark, "ray::_Worker")):
+        while not (workers := marked(mark, "ray::_RayWorker")):
             time.sleep(0.01)
         os.kill(chance.choice(workers), signal.SIGKILL)
     completed(process)
@@ -179,7 +181,7 @@ def test_a_cluster_gives_the_bytes_of_one_process_though_its_workers_are_killed(
 
 
 @each_round
-def test_a_cluster_whose_driver_was_killed_is_gone_on_with_by_any_engine(
+def test_what_a_killed_driver_left_can_be_resumed_by_any_engine(
     alone: tuple[Path, dict[str, bytes]], tmp_path: Path, mark: str, chance: Random
 ) -> None:
     corpus, expected = alone
@@ -189,10 +191,23 @@ def test_a_cluster_whose_driver_was_killed_is_gone_on_with_by_any_engine(
     process.kill()
     process.communicate(timeout=WAIT)
     assert not out.exists()
-    assert "use --resume" in completed(started(mark, *translating(corpus, out)), status=2)
+    assert "resume it, or remove it" in completed(started(mark, *translating(corpus, out)), status=2)
     completed(started(mark, *translating(corpus, out, "--resume")))
     assert out.read_bytes() == expected["txt"]
     assert [path.name for path in tmp_path.iterdir()] == ["out.txt"]
+
+
+def test_workers_know_the_scores_of_the_plug_ins_of_the_driver(
+    alone: tuple[Path, dict[str, bytes]], tmp_path: Path, mark: str
+) -> None:
+    corpus, _ = alone
+    page = Path(__file__).parents[2] / "docs" / "plugins.md"
+    plugin = tmp_path / "gaussian.py"
+    plugin.write_text(page.read_text(encoding="utf-8").split("```python\n")[1].split("```")[0], encoding="utf-8")
+    for name, engine in (("one", []), ("cluster", ["--engine", "ray", "--workers", "1"])):
+        call = translating(corpus, tmp_path / name, "--score", "gaussian-length:sigma=3", *engine)
+        completed(started(mark, "--plugin", plugin, *call))
+    assert (tmp_path / "cluster").read_bytes() == (tmp_path / "one").read_bytes()
 
 
 @each_round

@@ -17,12 +17,13 @@ from pathlib import Path
 
 import pytest
 from fuzz.readers import readers
-from made_up import write_task
+from support.toy_corpus import write_task
 
 SECONDS = 300  # for a command; it is a bound and no expectation
 LINES = "".join(f"{'ba ce di fo gu'[: 2 + index % 13]}\n" for index in range(40))
 # The command itself, with shards of a few lines, so that an output has several.
-COMMAND = "import uncurse.shards; uncurse.shards.COST = 200; from uncurse.cli import main; main()"
+COMMAND = "from uncurse.translation import shards; shards.COST = 200; from uncurse.cli import main; main()"
+pytestmark = pytest.mark.slow
 CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, PR_CAPBSET_DROP = 1, 2, 24
 
 
@@ -78,7 +79,7 @@ def here(begun: Path, tmp_path: Path) -> Path:
 
 
 def translating(folder: Path) -> list[str | Path]:
-    options = ["--beam", "2", "--ratio", "1.2", "--json", "--out"]
+    options = ["--beam-size", "2", "--length-ratio", "1.2", "--json", "--out"]
     return ["translate", folder / "lines", "--model", folder / "model", *options]
 
 
@@ -129,7 +130,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 # Translations.
 
 
-def test_a_full_disk_is_one_line_and_the_run_goes_on_to_the_same_bytes(begun: Path, small_disk: Path) -> None:
+def test_a_full_disk_is_one_line_and_the_run_is_resumed_to_the_same_bytes(begun: Path, small_disk: Path) -> None:
     whole = (begun / "whole").read_bytes()
     assert len(whole) > 16_384
     assert "No space left on device" in said(uncurse(*translating(begun), small_disk / "out"))
@@ -142,7 +143,7 @@ def test_a_full_disk_is_one_line_and_the_run_goes_on_to_the_same_bytes(begun: Pa
     assert names(small_disk) == ["out"]
 
 
-def test_a_file_that_could_not_grow_goes_on_to_the_same_bytes(here: Path) -> None:
+def test_a_file_that_could_not_grow_is_resumed_to_the_same_bytes(here: Path) -> None:
     done = uncurse(*translating(here), here / "out", "--resume")
     assert done.returncode == 0, done.stderr
     assert (here / "out").read_bytes() == (here / "whole").read_bytes()
@@ -195,10 +196,10 @@ def test_a_damaged_or_missing_shard_is_made_again(here: Path, change: Callable[[
         ("lines", lambda old: old + b"mu\n", "the input is not the one"),
         ("out.parts/000001.json", lambda old: old.replace(b'"lines": ', b'"lines": 1'), "000001.json is damaged"),
         ("model/weights.safetensors", flipped(-3), "weights.safetensors is damaged"),
-        ("model/model.json", flipped(50), "model.json does not describe a model"),
+        ("model/model.json", flipped(50), "model.json is not valid JSON"),
     ],
 )
-def test_what_was_changed_is_not_gone_on_with(
+def test_nothing_is_resumed_with_what_was_changed(
     here: Path, name: str, change: Callable[[bytes], bytes], complaint: str
 ) -> None:
     content = (here / name).read_bytes()
@@ -252,7 +253,7 @@ def test_other_text_is_not_learnt_with_an_old_checkpoint(task: Path, run: Path, 
     shutil.copytree(task, other)
     text = (other / "train.target").read_text(encoding="utf-8")
     (other / "train.target").write_text(text.replace("ba", "mu", 1), encoding="utf-8")
-    assert "was trained on other text or subwords" in said(uncurse(*training(other, other / "run")))
+    assert "was trained on other text or tokenizers" in said(uncurse(*training(other, other / "run")))
 
 
 def test_a_run_that_has_no_room_is_one_line_and_comes_to_the_same_weights(
@@ -284,21 +285,19 @@ def test_a_run_in_a_read_only_folder_is_one_line(task: Path, read_only: Path) ->
 PLAN = """
 title = "A small study"
 model = "{model}"
-widths = [1]
+beam_sizes = [1]
 small = [2]
 large = [3]
-baseline_width = 1
-limit = "2x+10"
-limits = ["2x+10"]
+baseline_beam_size = 1
+max_length = "2x+10"
+max_lengths = ["2x+10"]
 exact = 1
 exact_budget = 5
-ratio = 1.2
+length_ratio = 1.2
 dev = {{ source = "dev.source", references = ["dev.target"], lines = 4 }}
 test = {{ source = "dev.source", references = ["dev.target"], lines = 4 }}
-[tuning]
-rewards = [0.0]
-alphas = [0.2]
-betas = [0.0]
+[tuning.word-reward]
+reward = [0.0]
 """
 
 
@@ -315,7 +314,7 @@ def study(task: Path, run: Path) -> Path:
     [
         ("traces/*/0000.npz", flipped(99), "is not a whole trace file"),
         ("traces/*/0000.npz", None, "have not been decoded"),
-        ("probes/references-*.json", lambda old: old.replace(b".", b".1", 1), "remove it and run the study again"),
+        ("reference-scores/references-*.json", lambda old: old.replace(b".", b".1", 1), "remove it and run"),
     ],
 )
 def test_a_damaged_study_is_one_line(

@@ -1,6 +1,6 @@
-"""Training is killed at random moments, and goes on to the bytes of a run that was left alone.
+"""Training that is killed at random moments ends with the same bytes as a run that was left alone.
 
-`UNCURSE_KILLS` says how often (`make soak`: long), `UNCURSE_SEED` repeats the moments of a run.
+`UNCURSE_KILLS` says how often to kill (`make soak`: often); `UNCURSE_SEED` repeats the moments of a run.
 """
 
 from __future__ import annotations
@@ -8,36 +8,35 @@ from __future__ import annotations
 import csv
 import os
 import random
-import secrets
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from launching import Command, Started, started, training
-from made_up import write_restless_task
+from support.kill_rounds import SEED
+from support.processes import Command, StartedProcess, started, training
+from support.toy_corpus import write_checkpointing_task
 
-from uncurse.models.directory import load_folder
-from uncurse.text.subwords import Subwords
+from uncurse.models.lstm.folder import load_folder
+from uncurse.text.sentencepiece_tokenizer import SentencePieceTokenizer
 from uncurse.training.checkpoint import load_checkpoint
 
 KILLS = int(os.environ.get("UNCURSE_KILLS", "4"))
-SEED = int(os.environ.get("UNCURSE_SEED", secrets.randbelow(2**32)))
 STEPS = 14
-PASSING = {"tensorboard", ".lock"}  # events carry times
+UNCOMPARED = {"tensorboard", ".lock"}  # events have timestamps
 
 
 @pytest.fixture(scope="module")
 def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_restless_task(tmp_path_factory.mktemp("task"))
+    return write_checkpointing_task(tmp_path_factory.mktemp("task"))
 
 
 def saved_step(folder: Path) -> int:
-    """The step a run would go on from, once everything in its folder is known to be whole."""
+    """The step that a run would resume from; everything else in its folder must be intact."""
     for name in ("source.spm", "target.spm"):
         if (folder / name).exists():
-            assert len(Subwords((folder / name).read_bytes())) == 300
+            assert len(SentencePieceTokenizer((folder / name).read_bytes())) == 300
     if (folder / "best.safetensors").exists():
         assert load_checkpoint(folder / "best.safetensors").tensors
     if (folder / "log.csv").exists():
@@ -48,26 +47,26 @@ def saved_step(folder: Path) -> int:
     if (folder / "model" / "model.json").exists():
         load_folder(folder / "model")
     path = folder / "last.safetensors"
-    return int(load_checkpoint(path).facts["step"]) if path.exists() else -1
+    return int(load_checkpoint(path).metadata["step"]) if path.exists() else -1
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Every file of a finished run; the log without the speed."""
+    """Every file of a finished run; the log without its last column, the speed."""
     files = {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.relative_to(folder).parts[0] not in PASSING
+        if path.is_file() and path.relative_to(folder).parts[0] not in UNCOMPARED
     }
     files["log.csv"] = b"\n".join(line.rpartition(b",")[0] for line in files["log.csv"].splitlines())
     return files
 
 
-def wait_for_moment(chance: random.Random, out: Path, seconds: float, victim: Started) -> None:
-    """Wait for a random time of a run, or for a random one of its next files to be half-written."""
-    if chance.random() < 0.5:
-        victim.process.join(chance.uniform(0.0, seconds))
+def wait_for_moment(rng: random.Random, out: Path, seconds: float, victim: StartedProcess) -> None:
+    """Wait for a random time, or until a random one of the next files is half-written."""
+    if rng.random() < 0.5:
+        victim.process.join(rng.uniform(0.0, seconds))
         return
-    count, writing = chance.randint(1, 12), False
+    count, writing = rng.randint(1, 12), False
     while count and victim.process.is_alive():
         before, writing = writing, any(half_written(out))
         count -= writing and not before
@@ -79,15 +78,15 @@ def half_written(out: Path) -> Iterator[Path]:
 
 
 def finish(folder: Path, work: Sequence[Command]) -> float:
-    """Let processes do their work undisturbed: the seconds it takes."""
-    begun = time.monotonic()
+    """Let processes finish undisturbed; the seconds that it takes."""
+    start = time.monotonic()
     with started(folder, work) as processes:
         assert [each.wait() for each in processes] == [0] * len(work), processes[0].error.read_text()
-    return time.monotonic() - begun
+    return time.monotonic() - start
 
 
-def survive(folder: Path, work: Sequence[Command], chance: random.Random) -> None:
-    """Kill one of the processes at a random moment, again and again, then let them finish."""
+def survive(folder: Path, work: Sequence[Command], rng: random.Random) -> None:
+    """Kill one of the processes at a random moment, again and again; then let them finish."""
     out = folder / "run"
     finish(folder, work)
     expected = contents(out)
@@ -99,9 +98,9 @@ def survive(folder: Path, work: Sequence[Command], chance: random.Random) -> Non
             assert contents(out) == expected
             out.rename(folder / f"finished.{happened['runs']}")
             saved = -1
-        victim = chance.randrange(len(work))
+        victim = rng.randrange(len(work))
         with started(folder, work) as processes:
-            wait_for_moment(chance, out, seconds, processes[victim])
+            wait_for_moment(rng, out, seconds, processes[victim])
             processes[victim].process.kill()
             statuses = [each.wait() for each in processes]
         for rank, status in enumerate(statuses):  # 0 if there was nothing left to do
@@ -116,7 +115,8 @@ def survive(folder: Path, work: Sequence[Command], chance: random.Random) -> Non
     print(f"{len(work)} processes, {seconds:.1f} s undisturbed: {dict(happened)}")  # noqa: T201
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 2])
-def test_killed_training_goes_on_to_the_same_bytes(recipe: Path, tmp_path: Path, count: int) -> None:
+def test_killed_training_resumes_to_the_same_bytes(recipe: Path, tmp_path: Path, count: int) -> None:
     print(f"UNCURSE_KILLS={KILLS} UNCURSE_SEED={SEED}")  # noqa: T201
     survive(tmp_path, [training(recipe, tmp_path / "run")] * count, random.Random(f"{SEED} {count}"))

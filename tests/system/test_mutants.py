@@ -8,16 +8,17 @@ import sys
 from pathlib import Path
 
 import pytest
-from mutants import CAUGHT_BY, MUTANTS
+from support.mutants import CAUGHT_BY, MUTANTS
 
 TESTS = Path(__file__).parents[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_the_theory_tests_fail_when_a_mistake_is_made(mutant: str, tmp_path: Path) -> None:
     where = f"theory/{CAUGHT_BY[MUTANTS[mutant]]}"
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-x", "-q", "-p", "mutants", "-p", "no:cacheprovider", where],
+        [sys.executable, "-m", "pytest", "-x", "-q", "-p", "support.mutants", "-p", "no:cacheprovider", where],
         cwd=TESTS,
         env={
             **os.environ,

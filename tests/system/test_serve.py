@@ -1,4 +1,4 @@
-"""`uncurse serve` as a user meets it, with the model in the box."""
+"""`uncurse serve` as a user meets it, with the bundled model."""
 
 from __future__ import annotations
 
@@ -30,16 +30,18 @@ LINES = [CHINESE[0], "", CHINESE[7], "默认情况下，每个线程都有自己
 
 
 @dataclass
-class Served:
+class ServeProcess:
     """A service in a process of its own."""
 
     process: subprocess.Popen[str]
     host: str
     port: int
 
-    def ask(self, method: str, path: str, body: Any = None, token: str | None = None) -> tuple[int, str]:
+    def ask(
+        self, method: str, path: str, body: Any = None, token: str | None = None, host: str | None = None
+    ) -> tuple[int, str]:
         connection = http.client.HTTPConnection(self.host, self.port, timeout=PATIENCE)
-        headers = {"Content-Type": "application/json"}
+        headers = {"Content-Type": "application/json"} | ({} if host is None else {"Host": host})
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
         connection.request(method, path, None if body is None else json.dumps(body), headers)
@@ -50,7 +52,7 @@ class Served:
 
 
 @contextmanager
-def served(*options: str) -> Iterator[Served]:
+def served(*options: str) -> Iterator[ServeProcess]:
     command = [*UNCURSE, "serve", "--port", "0", *options]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, encoding="utf-8"
@@ -60,14 +62,15 @@ def served(*options: str) -> Iterator[Served]:
         line = process.stdout.readline()
         address = re.search(r"http://(.+):(\d+)$", line.strip())
         assert address, (line, process.communicate(timeout=PATIENCE))
-        yield Served(process, address[1], int(address[2]))
+        yield ServeProcess(process, address[1], int(address[2]))
     finally:
         process.kill()
         process.communicate(timeout=PATIENCE)
 
 
-def test_it_answers_as_uncurse_translate_does_and_stops_cleanly() -> None:
-    options = ["--beam", "6", "--n-best", "2"]
+@pytest.mark.slow
+def test_it_answers_like_uncurse_translate_and_stops_cleanly() -> None:
+    options = ["--beam-size", "6", "--n-best", "2"]
     offline = subprocess.run(
         [*UNCURSE, "translate", "--json", *options],
         input="".join(f"{line}\n" for line in LINES),
@@ -80,7 +83,7 @@ def test_it_answers_as_uncurse_translate_does_and_stops_cleanly() -> None:
     expected = [json.loads(line) for line in offline.stdout.splitlines()]
     with served() as service:
         assert service.host == "127.0.0.1"
-        status, text = service.ask("POST", "/translate", {"sentences": LINES, "beam": 6, "n_best": 2})
+        status, text = service.ask("POST", "/translate", {"sentences": LINES, "beam_size": 6, "n_best": 2})
         assert status == 200
         found = json.loads(text)
         assert found["model"] == "zh-en-small"
@@ -92,20 +95,23 @@ def test_it_answers_as_uncurse_translate_does_and_stops_cleanly() -> None:
             assert one["steps"] == two["steps"]
             assert one["score"] == pytest.approx(two["score"], abs=1e-4)
             assert one.keys() == two.keys()
-        status, text = service.ask("POST", "/explain", {"sentence": LINES[0], "beam": 6})
+        status, text = service.ask("POST", "/explain", {"sentence": LINES[0], "beam_size": 6})
         assert status == 200
-        assert len({verdict["text"] for verdict in json.loads(text)["verdicts"]}) > 1
+        assert len({outcome["text"] for outcome in json.loads(text)["outcomes"]}) > 1
         assert service.ask("GET", "/health")[0] == 200
+        assert service.ask("GET", "/health", host="evil.example")[0] == 421
         assert CHINESE[0] in service.ask("GET", "/")[1]
 
         for request, answer in examples():
             _, text = service.ask("POST", "/translate", request)
-            assert_told(json.loads(text), answer)
+            assert_shown(json.loads(text), answer)
 
         answers: list[tuple[int, str]] = []
         asking = [
             threading.Thread(
-                target=lambda: answers.append(service.ask("POST", "/translate", {"sentences": LINES, "beam": 40}))
+                target=lambda: answers.append(
+                    service.ask("POST", "/translate", {"sentences": LINES, "beam_size": 40})
+                )
             )
             for _ in range(4)
         ]
@@ -125,7 +131,7 @@ def test_it_answers_as_uncurse_translate_does_and_stops_cleanly() -> None:
 
 
 def examples() -> list[tuple[Any, Any]]:
-    """The requests and answers in the documents."""
+    """The requests and responses in the documentation."""
     page = (Path(__file__).parents[2] / "docs" / "serving.md").read_text(encoding="utf-8")
     requests = re.findall(r"/translate -H [^\n]* -d '\n(.*?)'\n```", page, flags=re.DOTALL)
     answers = re.findall(r"```json\n(.*?)```", page, flags=re.DOTALL)
@@ -133,41 +139,43 @@ def examples() -> list[tuple[Any, Any]]:
     return [(json.loads(one), json.loads(two)) for one, two in zip(requests, answers, strict=True)]
 
 
-def assert_told(found: Any, written: Any) -> None:
-    """What is written is there; numbers as far as they are written."""
+def assert_shown(found: Any, written: Any) -> None:
+    """Everything in the document is in the response; numbers as far as they are written."""
     if isinstance(written, dict):
         for key, value in written.items():
-            assert_told(found[key], value)
+            assert_shown(found[key], value)
     elif isinstance(written, list):
         assert len(found) == len(written)
         for one, two in zip(found, written, strict=True):
-            assert_told(one, two)
+            assert_shown(one, two)
     elif isinstance(written, float):
         assert found == pytest.approx(written, abs=1e-3)
     else:
         assert found == written
 
 
+@pytest.mark.slow
 def test_a_token_and_examples_come_from_files(tmp_path: Path) -> None:
     token, examples = tmp_path / "token", tmp_path / "examples.txt"
     token.write_text("s3cret\n", encoding="utf-8")
     examples.write_text("你好。\n\n再见。\n", encoding="utf-8")
-    with served("--token-file", str(token), "--examples", str(examples), "--max-beam", "7") as service:
+    with served("--token-file", str(token), "--examples", str(examples), "--max-beam-size", "7") as service:
         assert service.ask("GET", "/methods")[0] == 401
         status, text = service.ask("GET", "/methods", token="s3cret")
         assert status == 200
-        assert json.loads(text)["limits"]["width"] == 7
+        assert json.loads(text)["limits"]["beam_size"] == 7
         page = service.ask("GET", "/")[1]
         assert '"examples":["你好。","再见。"],"token":true' in page
         assert "s3cret" not in page
         service.process.send_signal(signal.SIGINT)
         _, errors = service.process.communicate(timeout=PATIENCE)
-        ends = (130, -signal.SIGINT, 0)  # 0 if whoever started the tests ignores the signal, as a shell's `&` does
+        ends = (130, -signal.SIGINT, 0)  # 0 if SIGINT is ignored, as after a shell's `&`
         assert service.process.returncode in ends
         assert "Traceback" not in errors
 
 
-def test_what_cannot_be_is_one_line_and_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.slow
+def test_a_wrong_option_is_one_line_and_exit_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def fails(*options: str) -> str:
         with pytest.raises(SystemExit) as ended:
             main(["serve", *options])
@@ -184,8 +192,11 @@ def test_what_cannot_be_is_one_line_and_status_2(tmp_path: Path, capsys: pytest.
     assert "No such file" in fails("--token-file", str(tmp_path / "none"))
     for content in ("", "two words", "zwölf"):
         (tmp_path / "token").write_text(content, encoding="utf-8")
-        assert "must hold one token" in fails("--token-file", str(tmp_path / "token"))
+        assert "must contain one token" in fails("--token-file", str(tmp_path / "token"))
     (tmp_path / "none.txt").write_text("\n", encoding="utf-8")
     assert "has 0 sentences" in fails("--examples", str(tmp_path / "none.txt"))
-    assert "no model has this name" in fails("--port", "0", "--model", "no-such-model")
-    assert "never find room" in fails("--max-sentences", "10", "--max-waiting", "5")
+    assert "no-such-model is neither a folder" in fails("--port", "0", "--model", "no-such-model")
+    assert "99999999 is not in the range" in fails("--threads", "99999999")
+    assert "without scheme and port" in fails("--port", "0", "--allowed-host", "http://a.example")
+    assert "client_timeout = 0" in fails("--client-timeout", "0")
+    assert "never fits" in fails("--max-sentences", "10", "--max-waiting", "5")

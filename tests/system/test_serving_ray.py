@@ -1,4 +1,4 @@
-"""The service on Ray Serve, with two replicas of the model in the box."""
+"""The service on Ray Serve, with two replicas of the bundled model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from uncurse.loading import load
+import uncurse
 from uncurse.serving.examples import CHINESE
 
 pytest.importorskip("ray.serve", reason="needs Ray Serve: pip install 'uncurse[ray,serve]'")
@@ -51,6 +51,7 @@ def asked(port: int, method: str, path: str, body: object = None) -> tuple[int, 
     return response.status, text
 
 
+@pytest.mark.slow
 def test_two_replicas_share_the_work_and_answer_alike() -> None:
     port = free_port()
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0"}
@@ -69,22 +70,22 @@ def test_two_replicas_share_the_work_and_answer_alike() -> None:
         with ThreadPoolExecutor(8) as clients:
             answers = list(
                 clients.map(
-                    lambda line: asked(port, "POST", "/translate", {"sentences": [line], "beam": 5}),
+                    lambda line: asked(port, "POST", "/translate", {"sentences": [line], "beam_size": 5}),
                     CHINESE * 6,
                 )
             )
         assert {status for status, _ in answers} == {200}
-        expected = [each.texts[0] for each in load().translate(CHINESE, beam=5)] * 6
+        expected = [each.texts[0] for each in uncurse.load().translate(CHINESE, beam_size=5)] * 6
         assert [json.loads(text)["translations"][0]["text"] for _, text in answers] == expected
-        assert asked(port, "POST", "/translate", {"sentences": ["a"], "bem": 1})[0] == 422
-        assert work_done(port) == 2
+        assert asked(port, "POST", "/translate", {"sentences": ["a"], "bem_size": 1})[0] == 422
+        assert busy_replicas(port) == 2
     finally:
         _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, errors
 
 
-def work_done(port: int) -> int:
-    """How many replicas have translated something; which one tells is left to chance."""
+def busy_replicas(port: int) -> int:
+    """How many replicas have translated something; each request for metrics reaches one of them at random."""
     busy: set[str] = set()
     end = time.monotonic() + 60
     while len(busy) < 2 and time.monotonic() < end:

@@ -1,4 +1,4 @@
-"""A study with the model in the box, from the command line, broken off again and again."""
+"""A study of the bundled model from the command line, killed again and again."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from rounds import each_round
-from small_study import PLAN, write_plan
+from support.kill_rounds import each_round
+from support.small_study import PLAN, write_plan
+
+pytestmark = pytest.mark.slow
 
 
 def started(folder: Path, command: str, out: str) -> subprocess.Popen[str]:
@@ -87,7 +89,8 @@ def test_a_plan_says_what_it_will_cost_and_a_report_needs_traces(tmp_path: Path)
     write_plan(tmp_path)
     shown = finished(tmp_path, "plan", "out")
     assert "time left" in shown
-    assert "longest limit" in shown
+    assert "longest max_length" in shown
+    assert "exact searches" in shown
     process = started(tmp_path, "report", "out")
     errors = process.communicate(timeout=100)[1]
     assert process.returncode == 2

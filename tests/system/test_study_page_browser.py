@@ -4,40 +4,41 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
 import pytest
-from browsing import Window, a_browser
+from support.browser import Window, a_browser
 
-from uncurse.study.page import write_page
-from uncurse.study.table import Table
+from uncurse.study.report.html_report import Page
+from uncurse.study.report.table import Table
 
-WIDTHS = (1, 2, 5, 10, 20, 40)
-FOCUS = 40
+pytestmark = pytest.mark.slow
+SIZES = (1, 2, 5, 10, 20, 40)
+DISPLAYED = 40
 LABELS = {
-    "raw": "raw score",
+    "log-prob": "raw score",
     "length-norm": "length norm",
     "gnmt": "GNMT",
     "word-reward": "word reward",
-    "bounded": "bounded word reward, predicted length",
+    "bounded-word-reward": "bounded word reward, expected length",
     "bp-norm": "BP-Norm",
 }
 RULES = ("optimal", "first-finished", "beam-full", "exhaustive")
-LIMITS = {"predicted": 31.0, "q0.9": 37.0, "2x+10": 61.0}
+MAX_LENGTHS = {"predicted": 31.0, "q0.9": 37.0, "2x+10": 61.0}
 SENTENCES = 150
 NASTY = "</script><script>window.hacked = true</script><img src=x onerror='window.hacked = true'> & \u2028 末尾"
 
 
-def measures(method: str, width: int, offset: float) -> dict[str, float]:
+def measures(method: str, size: int, offset: float) -> dict[str, float]:
     """The curse for the raw score, and none for the others."""
-    place, steps = list(LABELS).index(method), 30.0 + math.log(width)
-    fall = math.log(width) if method == "raw" else 0.0
+    place, steps = list(LABELS).index(method), 30.0 + math.log(size)
+    fall = math.log(size) if method == "log-prob" else 0.0
     ratio = 1.0 + place / 100 - 0.06 * fall
     return {
-        "bleu": 20 + offset + place / 5 + math.log(width) / 3 - fall,
+        "bleu": 20 + offset + place / 5 + math.log(size) / 3 - fall,
         "brevity_penalty": min(1.0, math.exp(1 - 1 / ratio)),
         "ratio": ratio,
         "empty": 0.01 * fall,
@@ -46,7 +47,7 @@ def measures(method: str, width: int, offset: float) -> dict[str, float]:
         "proved_global": 0.1,
         "steps": steps,
         "saved_steps": 5.0,
-        "rows": steps * width * (1 + place / 20),
+        "model_rows": steps * size * (1 + place / 20),
         "search_errors": 0.0,
         "model_errors": 0.9,
     }
@@ -61,19 +62,19 @@ def sentence(index: int) -> dict[str, Any]:
         {"text": f"a candidate {place} of {index}", "length": 7 + place, "log_prob": -10.0 - place}
         for place in range(4)
     ]
-    chosen = {name: short if name == "raw" and index % 3 == 0 else long for name in names}
+    chosen = {name: short if name == "log-prob" and index % 3 == 0 else long for name in names}
     return {
         "source": f"第{index}号房子在山上。" + (NASTY if index == 7 else ""),
         "references": [f"house {index} stands on the hill", f"the house number {index} is on a hill"],
         "reference_lengths": [10, 12],
-        "predicted": 11.4,
-        "limit": 18,
+        "expected_length": 11.4,
+        "max_length": 18,
         "candidates": [short, long, *extra],
         "points": [[each["length"], each["log_prob"]] for each in (short, long, *extra)] + [[16, -17.5]],
         "choices": {
             name: choice
-            | {"score": -1.5, "steps": 14, "rows": 300}
-            | {"optimality": "NONE" if name == "gnmt" and index % 5 == 0 else "BEAM"}
+            | {"score": -1.5, "steps": 14, "model_rows": 300}
+            | {"certificate": "NONE" if name == "gnmt" and index % 5 == 0 else "BEAM"}
             for name, choice in chosen.items()
         },
         "proved": index % 5 != 0,
@@ -85,35 +86,30 @@ def data() -> dict[str, Any]:
     rewards = [[value / 10] for value in range(11)]
     pairs = [[alpha, beta] for alpha in (0.0, 0.5, 1.0) for beta in (0.0, 0.2)]
     bleu = [20 + 4 * value * (1.2 - value) for (value,) in rewards]
-    tuned = [{"name": name, "values": rewards, "bleu": bleu, "best": [0.6]} for name in ("word-reward", "bounded")]
-    gnmt = {"name": "gnmt", "values": pairs, "bleu": [20.0, 20.5, 22.0, 21.5, 21.0, 20.1], "best": [0.5, 0.0]}
+    alone = {"parameters": ["reward"], "values": rewards, "bleu": bleu, "best": [0.6]}
+    together = {"parameters": ["alpha", "beta"], "values": pairs, "best": [0.5, 0.0], "perceptron": None}
     return {
-        "title": "A made-up study",
-        "model": "made-up-0123456789abcdef",
-        "limit": "q0.9",
-        "slots": "occupy",
-        "ratio": 1.25,
-        "lowercase": True,
-        "widths": list(WIDTHS),
+        "baseline": "log-prob",
         "groups": {"small": [5, 10], "large": [20, 40]},
-        "focus": FOCUS,
+        "display_beam_size": DISPLAYED,
+        "comparison_beam_size": 5,
         "methods": [
-            {"name": name, "label": label, "stop": "optimal", "score": {"small": name, "large": name}}
-            for name, label in LABELS.items()
+            {"name": name, "label": label, "place": 2 * place}
+            for place, (name, label) in enumerate(LABELS.items())
         ],
-        "sets": {name: {"lines": SENTENCES, "references": 2} for name in ("dev", "test")},
+        "sets": dict.fromkeys(("dev", "test"), SENTENCES),
         "curves": {
             name: {
-                method: [{"width": width, **measures(method, width, offset)} for width in WIDTHS]
+                method: [{"beam_size": size, **measures(method, size, offset)} for size in SIZES]
                 for method in LABELS
             }
             for name, offset in (("dev", 3.0), ("test", 0.0))
         },
-        "ends": {
+        "eos_positions": {
             name: {
                 "sentences": 140,
-                "widths": list(WIDTHS[2:]),
-                "positions": [[30 - math.log(width), 32 - math.log(width), 33.0] for width in WIDTHS[2:]],
+                "beam_sizes": list(SIZES[2:]),
+                "positions": [[30 - math.log(size), 32 - math.log(size), 33.0] for size in SIZES[2:]],
             }
             for name in ("dev", "test")
         },
@@ -125,42 +121,54 @@ def data() -> dict[str, Any]:
             for place, method in enumerate(LABELS)
         },
         "tuning": {
-            group: {"curves": [*tuned, gnmt], "perceptron": {"word-reward": 0.9, "bounded": 7.0}}
+            group: [
+                {"method": "word-reward", "perceptron": 0.9, **alone},
+                {"method": "bounded-word-reward", "perceptron": 7.0, **alone},
+                {"method": "gnmt", "bleu": [20.0, 20.5, 22.0, 21.5, 21.0, 20.1], **together},
+            ]
             for group in ("small", "large")
         },
-        "grid": [
-            {"score": score, "stop": stop, "measures": measures(score, FOCUS, 0), "lost": 0.1 * place}
-            for score in LABELS
+        "stop_cells": [
+            {"method": method, "stop": stop, "measures": measures(method, DISPLAYED, 0), "lost": 0.1 * place}
+            for method in LABELS
             for place, stop in enumerate(RULES)
         ],
-        "limits": [
+        "max_length_cells": [
             {
-                "limit": limit,
+                "max_length": max_length,
+                "mean_max_length": mean,
                 "method": method,
                 "stop": stop,
-                "mean_limit": mean,
                 "measures": measures(method, 5, mean / 9),
             }
-            for limit, mean in LIMITS.items()
+            for max_length, mean in MAX_LENGTHS.items()
             for method, stop in (
                 ("word-reward", "optimal"),
                 ("bp-norm", "optimal"),
                 ("bp-norm", "predicted-horizon"),
             )
         ],
-        "limits_width": 5,
-        "lengths": {
-            name: {
-                "mean_length": 30.0,
-                "predictor": 3.5,
-                "ratio": 4.5,
-                "line": 4.0,
-                "within": dict.fromkeys(LIMITS, 0.9),
-            }
-            for name in ("dev", "test")
-        },
+        "references_within": dict.fromkeys(MAX_LENGTHS, 0.9),
         "sentences": [sentence(index) for index in range(SENTENCES)],
     }
+
+
+def write_page(path: Path, data: dict[str, Any], tables: Sequence[Table]) -> None:
+    command = (
+        "uncurse study run a-plan-with-a-long-name.toml --data a-folder-with-a-long-name --out another-folder"
+    )
+    page = Page(
+        title="A made-up study",
+        facts={"dev": f"{SENTENCES} sentences", "signature": "made-up-0123456789abcdef"},
+        headline=["BLEU falls.", "BP-Norm does not let it."],
+        tables=tables,
+        commands=[command],
+        signatures=Table(
+            "methods", "Methods", ("method", "score"), tuple((LABELS[each], each) for each in LABELS)
+        ),
+        data=data,
+    )
+    path.write_text(page.html(), encoding="utf-8")
 
 
 @final
@@ -204,10 +212,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("study") / "study.html"
     columns = tuple(f"column {place}" for place in range(14))
     wide = Table("wide", "Wide", columns, (("1.00",) * 14,) * 3, "A note.", frozenset({(0, 1)}))
-    command = (
-        "uncurse study run a-plan-with-a-long-name.toml --data a-folder-with-a-long-name --out another-folder"
-    )
-    write_page(path, data(), ["BLEU falls.", "BP-Norm does not let it."], [wide], [command])
+    write_page(path, data(), [wide])
     return path
 
 
@@ -225,12 +230,13 @@ def window(browser: Any, file: Path) -> Iterator[Opened]:
     assert found.wrong == []
 
 
-def test_without_limits_to_compare_there_is_nothing_of_them(browser: Any, tmp_path: Path) -> None:
-    write_page(tmp_path / "study.html", {**data(), "limits": []}, ["BLEU falls."], [], [])
+def test_what_was_not_studied_is_not_on_the_page(browser: Any, tmp_path: Path) -> None:
+    none = {"max_length_cells": [], "tuning": {"small": [], "large": []}}
+    write_page(tmp_path / "study.html", data() | none, [])
     window = opened(browser, tmp_path / "study.html")
-    assert window.page.locator("#limits").count() == 0
-    assert window.page.locator("nav a").all_inner_texts()[2:4] == ["Stopping", "Tuning"]
-    assert window.page.locator("figure .canvas").count() == 10
+    assert window.page.locator("#max-lengths, #tuning").count() == 0
+    assert window.page.locator("nav a").all_inner_texts()[2:4] == ["Stopping", "Tables"]
+    assert window.page.locator("figure .canvas").count() == 9
     window.page.context.close()
     assert window.wrong == []
 
@@ -249,8 +255,8 @@ def test_everything_is_drawn_and_nothing_overflows(browser: Any, file: Path, wid
         assert chart.locator("text").count() >= 4, name
         assert chart.locator("svg").bounding_box()["width"] > 200, name
         assert "NaN" not in chart.inner_html(), name
-    assert page.locator("#grid td").count() == len(LABELS) * len(RULES)
-    assert page.locator("#gnmt td").count() == 6
+    assert page.locator("#stops td").count() == len(LABELS) * len(RULES)
+    assert page.locator("#tuned-gnmt td").count() == 6
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert window.wrong == []
     assert [url for url in window.asked if not url.startswith(("file:", "data:"))] == []
@@ -280,7 +286,7 @@ def test_sentences_are_text_and_never_markup(window: Opened) -> None:
 def test_pointing_at_a_chart_tells_exact_values(window: Opened) -> None:
     window.hover("#methods .canvas", 0.97)
     tip = window.tip("methods")
-    assert tip.startswith("width 40")
+    assert tip.startswith("beam size 40")
     for method, label in LABELS.items():
         assert re.search(rf"{re.escape(label)}\s+{measures(method, 40, 0)['bleu']:.2f}", tip), label
     window.page.mouse.move(0, 0)
@@ -291,8 +297,8 @@ def test_the_nearest_point_answers_where_each_has_its_own_x(window: Opened) -> N
     mark = window.page.locator('#cost .series[data-name="bp-norm"] .mark').last
     mark.scroll_into_view_if_needed()
     mark.hover(force=True)
-    assert "BP-Norm, width 40" in window.tip("cost")
-    assert f"{measures('bp-norm', 40, 0)['rows']:,.0f}" in window.tip("cost")
+    assert "BP-Norm, beam size 40" in window.tip("cost")
+    assert f"{measures('bp-norm', 40, 0)['model_rows']:,.0f}" in window.tip("cost")
 
 
 def test_another_metric_set_or_spacing_redraws(window: Opened) -> None:
@@ -307,15 +313,15 @@ def test_another_metric_set_or_spacing_redraws(window: Opened) -> None:
     curse = window.lines("curse-bleu")
     page.get_by_label("dev", exact=True).check(force=True)
     window.hover("#methods .canvas", 0.97)
-    assert f"{measures('raw', 40, 3)['bleu']:.2f}" in window.tip("methods")
+    assert f"{measures('log-prob', 40, 3)['bleu']:.2f}" in window.tip("methods")
     assert "dev" in page.locator("#methods .scope").inner_text()
     page.get_by_label("even", exact=True).check(force=True)
     assert window.lines("curse-bleu") != curse
-    window.page.select_option("#grid-metric", "lost")
-    assert "30.0 %" in page.locator("#grid td").all_inner_texts()
-    limits = window.lines("limit")
-    page.select_option("#limit-metric", "rows")
-    assert window.lines("limit") != limits
+    window.page.select_option("#stop-metric", "lost")
+    assert "30.0 %" in page.locator("#stops td").all_inner_texts()
+    before = window.lines("max-length")
+    page.select_option("#length-metric", "model_rows")
+    assert window.lines("max-length") != before
 
 
 def test_the_legend_takes_methods_out_of_all_figures(window: Opened) -> None:
@@ -325,7 +331,7 @@ def test_the_legend_takes_methods_out_of_all_figures(window: Opened) -> None:
     button.click()
     assert button.get_attribute("aria-pressed") == "false"
     for figure in ("methods", "cost", "decile-bleu", "decile-ratio"):
-        assert page.locator(f'#{figure} .series[data-name="raw"]').count() == 0
+        assert page.locator(f'#{figure} .series[data-name="log-prob"]').count() == 0
         assert page.locator(f"#{figure} .series").count() == len(LABELS) - 1
     assert (
         page.locator("#cost .legend").get_by_role("button", name="raw score").get_attribute("aria-pressed")
@@ -341,7 +347,7 @@ def test_the_numbers_of_a_chart_are_there_as_a_table(window: Opened) -> None:
     window.page.locator("#methods summary").click()
     window.page.wait_for_selector("#methods .numbers td")
     cells = window.page.locator("#methods .numbers td").all_inner_texts()
-    assert len(cells) == len(WIDTHS) * len(LABELS)
+    assert len(cells) == len(SIZES) * len(LABELS)
     assert cells[-1] == f"{measures('bp-norm', 40, 0)['bleu']:.2f}"
 
 
@@ -406,14 +412,14 @@ def test_the_keyboard_reaches_everything(window: Opened) -> None:
     for _ in range(120):
         page.keyboard.press("Tab")
         reached.add(page.evaluate("document.activeElement.id || document.activeElement.className"))
-    assert {"canvas", "scroll", "metric", "grid-metric", "search", "sort", "short", "list", "compared"} <= reached
+    assert {"canvas", "scroll", "metric", "stop-metric", "search", "sort", "short", "list", "compared"} <= reached
     chart = page.locator("#methods .canvas")
     chart.focus()
     page.keyboard.press("End")
-    assert "width 40" in window.tip("methods")
+    assert "beam size 40" in window.tip("methods")
     page.keyboard.press("ArrowLeft")
-    assert "width 20" in window.tip("methods")
-    assert page.locator("#spoken").inner_text().startswith("width 20: ")
+    assert "beam size 20" in window.tip("methods")
+    assert page.locator("#spoken").inner_text().startswith("beam size 20: ")
     page.keyboard.press("Escape")
     assert not page.locator("#methods .tip").is_visible()
     page.locator("#methods .legend button").first.focus()

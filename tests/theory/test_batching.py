@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.judging import judged
 
 from uncurse import (
     RULES,
@@ -23,41 +24,40 @@ from uncurse import (
     Slots,
     Source,
     beam_search,
-    judge,
     record,
 )
 from uncurse.arrays import Floats
 from uncurse.testing import RandomModel
 
-MODEL = RandomModel(seed=3, vocabulary=9, ending=0.7, attends=True)
+MODEL = RandomModel(seed=3, vocab_size=9, ending=0.7, attends=True)
 
 MIXED = [  # lengths, limits, prefixes and predictions of all kinds, an empty source among them
     Sentence(
         source=tuple(range(index % 6)),
-        limit=1 + (index * 5) % 13,
+        max_length=1 + (index * 5) % 13,
         prefix=tuple(range(index % 4)) if index % 3 == 0 else (),
-        predicted=0.5 + index % 8,
+        expected_length=0.5 + index % 8,
         min_length=index % 2,
     )
     for index in range(17)
 ]
 
 DECODINGS = [
-    Decoding.of(5, "bp-norm", "optimal"),
-    Decoding.of(3, "gnmt:alpha=0.6,beta=0.4", "optimal", n_best=3, slots="refill"),
-    Decoding.of(4, "adaptive-reward", "optimal", n_best=2),
-    Decoding.of(4, "length-norm", "beam-full", n_best=2),
-    Decoding.of(3, "bounded-word-reward:reward=0.8", "hf-heuristic", slots="refill"),
-    Decoding.of(2, "log-prob", "first-finished", n_best=2, slots="refill"),
-    Decoding.of(3, "word-reward:reward=-0.2", "predicted-horizon"),
-    Decoding.of(4, "f1-norm", "optimal", n_best=2, slots="refill"),
-    Decoding.of(2, "bounded-word-reward:reward=0.3,ratio=1.5", "exhaustive"),
+    Decoding(5, "bp-norm", "optimal"),
+    Decoding(3, "gnmt:alpha=0.6,beta=0.4", "optimal", n_best=3, slots="refill"),
+    Decoding(4, "adaptive-reward", "optimal", n_best=2),
+    Decoding(4, "length-norm", "beam-full", n_best=2),
+    Decoding(3, "bounded-word-reward:reward=0.8", "hf-heuristic", slots="refill"),
+    Decoding(2, "log-prob", "first-finished", n_best=2, slots="refill"),
+    Decoding(3, "word-reward:reward=-0.2", "predicted-horizon"),
+    Decoding(4, "f1-norm", "optimal", n_best=2, slots="refill"),
+    Decoding(2, "bounded-word-reward:reward=0.3,ratio=1.5", "exhaustive"),
 ]
 
 
 def test_every_score_and_every_rule_takes_part() -> None:
-    assert {type(decoding.score) for decoding in DECODINGS} == {entry.method for entry in SCORES}
-    assert {type(decoding.stop) for decoding in DECODINGS} == {entry.method for entry in RULES}
+    assert {type(decoding.score) for decoding in DECODINGS} == {entry.method for entry in SCORES.values()}
+    assert {type(decoding.stop) for decoding in DECODINGS} == {entry.method for entry in RULES.values()}
 
 
 @pytest.fixture(scope="module", params=DECODINGS, ids=lambda decoding: str(type(decoding.score).__name__))
@@ -72,12 +72,12 @@ def alone(decoding: Decoding) -> list[Result]:
 
 
 def test_17_mixed_sentences_equal_17_single_searches_to_the_bit(decoding: Decoding, alone: list[Result]) -> None:
-    assert beam_search(MODEL, MIXED, decoding, batch=17) == alone
+    assert beam_search(MODEL, MIXED, decoding, batch_size=17) == alone
 
 
 def test_refilled_batches_equal_single_searches(decoding: Decoding, alone: list[Result]) -> None:
     for batch in (2, 5, 16):
-        assert beam_search(MODEL, MIXED, decoding, batch=batch) == alone
+        assert beam_search(MODEL, MIXED, decoding, batch_size=batch) == alone
 
 
 @given(order=st.permutations(range(17)), seed=st.integers(0, 2**32))
@@ -104,7 +104,7 @@ def test_joining_and_leaving_in_any_order_changes_no_result(
 
 @pytest.mark.parametrize("slots", Slots)
 def test_traces_do_not_depend_on_the_batch(slots: Slots) -> None:
-    together = record(MODEL, MIXED, 4, slots, batch=17)
+    together = record(MODEL, MIXED, 4, slots, batch_size=17)
     for sentence, trace in zip(MIXED, together, strict=True):
         (single,) = record(MODEL, [sentence], 4, slots)
         kept = single.tokens >= 0
@@ -124,7 +124,7 @@ class HardCut(Rescorer):
     """A score that rules lengths out altogether."""
 
     def score(self, source: Source, paths: Paths) -> Floats:
-        return np.where(paths.length > 2 * source.predicted, -np.inf, paths.log_prob / paths.length)
+        return np.where(paths.length > 2 * source.expected_length, -np.inf, paths.log_prob / paths.length)
 
 
 def test_a_score_of_minus_infinity_is_judged_the_same_alone_and_together() -> None:
@@ -132,12 +132,12 @@ def test_a_score_of_minus_infinity_is_judged_the_same_alone_and_together() -> No
     try:
         decoding = Decoding(3, HardCut())
         for seed in range(20):
-            model = RandomModel(seed, vocabulary=6, ending=-3.0 * (seed % 2), attends=True)
-            together = beam_search(model, MIXED, decoding, batch=17)
+            model = RandomModel(seed, vocab_size=6, ending=-3.0 * (seed % 2), attends=True)
+            together = beam_search(model, MIXED, decoding, batch_size=17)
             assert together == [beam_search(model, [each], decoding)[0] for each in MIXED]
             traces = record(model, MIXED, 3)
             assert together == [
-                judge(trace, HardCut(), decoding.stop, length=each.predicted)
+                judged(trace, HardCut(), decoding.stop, expected_length=each.expected_length)
                 for trace, each in zip(traces, MIXED, strict=True)
             ]
     finally:

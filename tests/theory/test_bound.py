@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from oracle import Path, Table, all_finished, all_paths, bound_of, score_of, source_of
-from strategies import SCORE_NAMES, model_of, rescorers, sentences, tables
+from support.oracle import Path, Table, all_finished, all_paths, bound_of, score_of, source_of
+from support.strategies import SCORE_NAMES, model_of, rescorers, sentences, tables
 
 from uncurse import Rescorer, Sentence, record
-from uncurse.rescoring import (
+from uncurse.scoring.rescorer import Paths, Rewards, Source
+from uncurse.scoring.scores import (
     GNMT,
     AdaptiveReward,
     BoundedWordReward,
@@ -20,18 +21,15 @@ from uncurse.rescoring import (
     F1Norm,
     LengthNorm,
     LogProb,
-    Paths,
-    Rewards,
-    Source,
     WordReward,
 )
 
 
 def rewards_for(table: Table, sentence: Sentence) -> list[float]:
     """The rewards of a search of width 2; further steps, if the beam runs empty, are as hard as the last."""
-    (trace,) = record(model_of(table), [sentence], width=2)
+    (trace,) = record(model_of(table), [sentence], beam_size=2)
     rewards: list[float] = trace.rewards.tolist()
-    return rewards + [rewards[-1]] * (sentence.limit - len(rewards))
+    return rewards + [rewards[-1]] * (sentence.max_length - len(rewards))
 
 
 @pytest.mark.parametrize("score", SCORE_NAMES)
@@ -43,7 +41,7 @@ def test_no_completion_beats_the_bound(score: str, data: st.DataObject) -> None:
     finished = all_finished(table, sentence)
     for prefix in all_paths(table, sentence):
         t = len(prefix.tokens)
-        if prefix.tokens[-1:] == (table.end,):
+        if prefix.tokens[-1:] == (table.eos,):
             continue
         bound = bound_of(rescorer, sentence, prefix, rewards, seen=t)
         for whole in finished:
@@ -59,7 +57,7 @@ def test_bounds_never_rise_along_an_extension(score: str, data: st.DataObject) -
     rewards = rewards_for(table, sentence)
     bounds: dict[tuple[int, ...], float] = {}
     for prefix in all_paths(table, sentence):
-        if prefix.tokens[-1:] == (table.end,):
+        if prefix.tokens[-1:] == (table.eos,):
             continue
         bound = bound_of(rescorer, sentence, prefix, rewards, seen=len(prefix.tokens))
         bounds[prefix.tokens] = bound
@@ -75,32 +73,32 @@ def f1_norm(total: float, n: int, expected: float) -> float:
 
 def closed_form(rescorer: Rescorer, source: Source, total: float, t: int, rewards: list[float]) -> float:
     """The bounds worked out by hand, for a prefix that can still be extended."""
-    limit = int(source.limit[0])
+    max_length = int(source.max_length[0])
     match rescorer:
         case LogProb():
             return total
         case LengthNorm(alpha):
-            return total / math.pow(limit, alpha)
+            return total / math.pow(max_length, alpha)
         case GNMT(alpha, _):
-            return total / math.pow((5 + limit) / 6, alpha)
+            return total / math.pow((5 + max_length) / 6, alpha)
         case WordReward(reward):
-            return total + reward * (limit if reward > 0 else t + 1)
+            return total + reward * (max_length if reward > 0 else t + 1)
         case BoundedWordReward(reward, ratio):
-            expected = float((source.predicted if ratio is None else source.fixed_ratio(ratio))[0])
-            return total + reward * min(limit if reward > 0 else t + 1, expected)
+            expected = float((source.expected_length if ratio is None else source.fixed_ratio(ratio))[0])
+            return total + reward * min(max_length if reward > 0 else t + 1, expected)
         case AdaptiveReward():
-            floor = math.floor(source.predicted[0])
-            if t < min(floor, limit):
+            floor = math.floor(source.expected_length[0])
+            if t < min(floor, max_length):
                 return math.inf
-            return total + float(np.cumsum([0.0, *rewards])[min(floor, limit)])
+            return total + float(np.cumsum([0.0, *rewards])[min(floor, max_length)])
         case BPNorm():
-            return min(1.0 - float(source.predicted[0]) / limit, 0.0) + total / limit
+            return min(1.0 - float(source.expected_length[0]) / max_length, 0.0) + total / max_length
         case F1Norm():
-            expected = max(float(source.predicted[0]), 1.0)
+            expected = max(float(source.expected_length[0]), 1.0)
             beyond = -total * (math.sqrt(1 + 4 * expected - 8 * total) - 1) / (expected - 2 * total)
             top = expected + (1 + beyond) / 2  # up to here the score rises with n, then it falls
             return max(
-                f1_norm(total, min(max(n, t + 1), limit), expected) for n in (math.floor(top), math.ceil(top))
+                f1_norm(total, min(max(n, t + 1), max_length), expected) for n in (math.floor(top), math.ceil(top))
             )
     raise AssertionError(f"no closed form for {rescorer}")
 
@@ -109,8 +107,8 @@ def closed_form(rescorer: Rescorer, source: Source, total: float, t: int, reward
 @given(data=st.data())
 def test_closed_forms_equal_derived_bounds(score: str, data: st.DataObject) -> None:
     rescorer = data.draw(rescorers(score))
-    sentence = data.draw(sentences(limit=40))
-    t = data.draw(st.integers(0, sentence.limit - 1))
+    sentence = data.draw(sentences(max_length=40))
+    t = data.draw(st.integers(0, sentence.max_length - 1))
     total = data.draw(st.floats(-60.0, 0.0))
     rewards = data.draw(st.lists(st.floats(0.0, 5.0), min_size=40, max_size=40))
     prefix = Path(tuple([0] * t), (total,), 0, ())

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from oracle import Table
-from strategies import SCORE_NAMES, decodings, model_of, sentences, tables
+from support.oracle import Table
+from support.strategies import SCORE_NAMES, decodings, model_of, sentences, tables
 
 from uncurse import (
     RULES,
@@ -27,7 +27,7 @@ from uncurse import (
     parameter,
 )
 from uncurse.arrays import Bools, Floats
-from uncurse.stopping import Exhaustive, Optimal, StoppingRule
+from uncurse.scoring.stopping import Exhaustive, Optimal, StoppingRule
 from uncurse.testing import RandomModel, TableModel, check_rescorer
 
 
@@ -39,24 +39,24 @@ def searched(table: Table, sentence: Sentence, decoding: Decoding) -> Result:
 @pytest.mark.parametrize("score", SCORE_NAMES)
 @given(data=st.data())
 def test_optimal_returns_what_exhaustive_returns_and_never_later(score: str, data: st.DataObject) -> None:
-    table, sentence = data.draw(tables()), data.draw(sentences(limit=7))
+    table, sentence = data.draw(tables()), data.draw(sentences(max_length=7))
     decoding = data.draw(decodings(score, "optimal"))
     optimal = searched(table, sentence, decoding)
-    exhaustive = searched(table, sentence, replace(decoding, stop=Exhaustive()))
+    exhaustive = searched(table, sentence, decoding.replace(stop=Exhaustive()))
     assert optimal.hypotheses == exhaustive.hypotheses
     assert optimal.steps <= exhaustive.steps
-    assert optimal.rows <= exhaustive.rows
+    assert optimal.model_rows <= exhaustive.model_rows
 
 
 @final
 @dataclass(frozen=True)
 class GaussianLength(Rescorer):
-    """A score that rises and falls with the length: a prior around the predicted length."""
+    """A score that rises and falls with the length: a prior around the expected length."""
 
     deviation: float = parameter("standard deviation in tokens", default=1.0, low=0.0, low_open=True)
 
     def score(self, source: Source, paths: Paths) -> Floats:
-        return paths.log_prob - ((paths.length - source.predicted) / self.deviation) ** 2 / 2
+        return paths.log_prob - ((paths.length - source.expected_length) / self.deviation) ** 2 / 2
 
 
 @pytest.fixture
@@ -69,15 +69,17 @@ def gaussian() -> Iterator[None]:
 @pytest.mark.usefixtures("gaussian")
 def test_a_score_registered_here_is_stopped_losslessly_with_no_other_code() -> None:
     check_rescorer(GaussianLength(1.5))
-    model = RandomModel(seed=5, vocabulary=12, ending=0.5)
-    sentences = [Sentence((index, index + 1), limit=24, predicted=3.0 + index % 9) for index in range(40)]
+    model = RandomModel(seed=5, vocab_size=12, ending=0.5)
+    sentences = [
+        Sentence((index, index + 1), max_length=24, expected_length=3.0 + index % 9) for index in range(40)
+    ]
     for deviation in (0.5, 2.0, 8.0):
         score = f"gaussian-length:deviation={deviation}"
-        optimal = beam_search(model, sentences, Decoding.of(6, score, "optimal", n_best=2))
-        exhaustive = beam_search(model, sentences, Decoding.of(6, score, "exhaustive", n_best=2))
+        optimal = beam_search(model, sentences, Decoding(6, score, "optimal", n_best=2))
+        exhaustive = beam_search(model, sentences, Decoding(6, score, "exhaustive", n_best=2))
         assert [each.hypotheses for each in optimal] == [each.hypotheses for each in exhaustive]
         assert sum(each.steps for each in optimal) < sum(each.steps for each in exhaustive)
-        assert all(each.optimality.proved for each in optimal)
+        assert all(each.certificate.proved for each in optimal)
         assert f"score:{score}|" in optimal[0].signature
 
 
@@ -101,30 +103,32 @@ def keeps_hopeless() -> Iterator[None]:
 @pytest.mark.parametrize("score", SCORE_NAMES)
 @given(data=st.data())
 def test_dropping_hopeless_prefixes_changes_no_result(score: str, data: st.DataObject) -> None:
-    table, sentence = data.draw(tables()), data.draw(sentences(limit=7))
+    table, sentence = data.draw(tables()), data.draw(sentences(max_length=7))
     decoding = data.draw(decodings(score, "optimal"))
     dropping = searched(table, sentence, decoding)
-    keeping = searched(table, sentence, replace(decoding, stop=KeepsHopeless()))
-    assert dropping.rows <= keeping.rows
-    assert replace(dropping, rows=0, signature="") == replace(keeping, rows=0, signature="")
+    keeping = searched(table, sentence, decoding.replace(stop=KeepsHopeless()))
+    assert dropping.model_rows <= keeping.model_rows
+    assert replace(dropping, model_rows=0, signature="") == replace(
+        keeping, model_rows=0, signature="", decoding=decoding
+    )
 
 
 @pytest.mark.usefixtures("keeps_hopeless")
 def test_dropping_hopeless_prefixes_saves_rows() -> None:
-    model = RandomModel(seed=1, vocabulary=30, ending=1.0)
-    sentences = [Sentence((index,), limit=20, predicted=6.0) for index in range(50)]
-    dropping = beam_search(model, sentences, Decoding.of(10, "bp-norm", "optimal"))
-    keeping = beam_search(model, sentences, Decoding.of(10, "bp-norm", "keeps-hopeless"))
-    assert sum(each.rows for each in dropping) < sum(each.rows for each in keeping)
+    model = RandomModel(seed=1, vocab_size=30, ending=1.0)
+    sentences = [Sentence((index,), max_length=20, expected_length=6.0) for index in range(50)]
+    dropping = beam_search(model, sentences, Decoding(10, "bp-norm", "optimal"))
+    keeping = beam_search(model, sentences, Decoding(10, "bp-norm", "keeps-hopeless"))
+    assert sum(each.model_rows for each in dropping) < sum(each.model_rows for each in keeping)
 
 
 def test_bounds_are_the_same_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A score that falls with the length: its best case is never the longest, so every prefix is looked at."""
-    model = RandomModel(seed=3, vocabulary=9, ending=1.0)
-    sentences = [Sentence((index,), limit=12) for index in range(9)]
-    decoding = Decoding.of(7, "word-reward:reward=-0.4", n_best=3)
+    model = RandomModel(seed=3, vocab_size=9, ending=1.0)
+    sentences = [Sentence((index,), max_length=12) for index in range(9)]
+    decoding = Decoding(7, "word-reward:reward=-0.4", n_best=3)
     together = beam_search(model, sentences, decoding)
-    monkeypatch.setattr("uncurse.judging.CELLS", 1)
+    monkeypatch.setattr("uncurse.scoring.rescorer.MAX_CELLS", 1)
     assert beam_search(model, sentences, decoding) == together
 
 
@@ -132,6 +136,6 @@ def test_hopeless_prefixes_are_those_whose_bound_the_nth_best_has_reached() -> N
     """Two words and an end: after the end of step 1, only the likelier word can still win."""
     log_probs = np.array([[-0.5, -2.0, -1.0], [0.0, -9.0, 0.0]])
     model = TableModel(log_probs, np.ones((2, 3), dtype=np.int64))
-    (result,) = beam_search(model, [Sentence((0,), limit=3)], Decoding.of(3, "log-prob"))
+    (result,) = beam_search(model, [Sentence((0,), max_length=3)], Decoding(3, "log-prob"))
     assert result.hypotheses[0].tokens == (0, 2)
-    assert (result.steps, result.rows) == (2, 2)  # the empty prefix, then one word instead of two
+    assert (result.steps, result.model_rows) == (2, 2)  # the empty prefix, then one word instead of two

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from toy_registry import Registry
+from support.toy_registry import Registry
 
 
 @pytest.fixture

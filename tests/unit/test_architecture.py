@@ -1,89 +1,76 @@
-"""Imports point one way, and the core imports nothing heavier than NumPy."""
+"""Imports follow the arrows of docs/architecture.md, and the core imports nothing heavier than NumPy."""
 
 from __future__ import annotations
 
 import ast
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import uncurse
 
 ROOT = Path(uncurse.__file__).parent
 
-# Each module may import those above it.
-ORDER = [
-    "arrays",
-    "version",
-    "files",
-    "signals",
-    "bar",
-    "jsonfile",
-    "pages",
-    "registry",
-    "settings",
-    "catalogue",
-    "coverage",
-    "rescoring",
-    "stopping",
-    "model",
-    "length",
-    "decoding",
-    "result",
-    "certificate",
-    "trace",
-    "tracefile",
-    "judging",
-    "ranking",
-    "ledger",
-    "batch",
-    "beam",
-    "search",
-    "exact",
-    "forced",
-    "explaining",
-    "testing",
-    "shards",
-    "translator",
-    "records",
-    "text",
-    "parts",
-    "engines",
-    "models",
-    "generate_call",
-    "generating",
-    "loading",
-    "corpus",
-    "training",
-    "evaluation",
-    "study",
-    "serving",
-    "cli",
-    "__main__",
-]
+# What each package builds on. Single files at the top (errors, arrays, …) may be imported from everywhere.
+ARROWS = {
+    "storage": [],
+    "scoring": [],
+    "search": ["storage", "scoring"],
+    "testing": ["search"],
+    "lengths": ["search"],
+    "text": ["storage"],
+    "models": ["lengths", "text"],
+    "executors": [],
+    "translation": ["models", "executors"],
+    "training": ["models"],
+    "evaluation": [],
+    "web": [],
+    "study": ["translation", "evaluation", "web"],
+    "serving": ["translation", "web"],
+    "cli": ["study", "serving", "training"],
+}
 
 
-def room_of(path: Path) -> str:
-    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+def allowed_in(package: str) -> set[str]:
+    """The packages that a package may import: those it builds on, those they build on, and itself."""
+    return {package}.union(*(allowed_in(each) for each in ARROWS[package]))
 
 
-def imported_rooms(path: Path) -> set[str]:
-    rooms = set()
+def imported_modules(path: Path) -> set[str]:
+    names = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-        names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        assert "uncurse" not in names, f"{path.name} imports from the package itself"
-        rooms |= {name.split(".")[1] for name in names if name.startswith("uncurse.")}
-    return rooms
+        if isinstance(node, ast.ImportFrom):
+            names.add(node.module or "")
+        elif isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+    return {name for name in names if name.split(".")[0] == "uncurse"}
 
 
-def test_imports_point_one_way() -> None:
-    modules = [path for path in sorted(ROOT.rglob("*.py")) if path != ROOT / "__init__.py"]
-    assert {room_of(path) for path in modules} == set(ORDER)
-    for path in modules:
-        room = room_of(path)
-        allowed = {*ORDER[: ORDER.index(room)], room}
-        assert imported_rooms(path) <= allowed, f"{path.name} imports {imported_rooms(path) - allowed}"
+def test_every_package_imports_only_what_its_arrows_lead_to() -> None:
+    packages = {path.parent.name for path in ROOT.glob("*/__init__.py")}
+    assert packages == set(ARROWS)
+    top = {path.stem for path in ROOT.glob("*.py")} - {"__init__", "__main__", "huggingface"}
+    for package in packages:
+        for path in (ROOT / package).rglob("*.py"):
+            for name in imported_modules(path):
+                assert name != "uncurse", f"{path.name} imports from the package itself"
+                assert name.split(".")[1] in allowed_in(package) | top, f"{package}: {path.name} imports {name}"
+
+
+def test_files_at_the_top_import_no_package() -> None:
+    for name in {path.stem for path in ROOT.glob("*.py")} - {"__init__", "__main__", "huggingface", "plugins"}:
+        assert not imported_modules(ROOT / f"{name}.py") - {"uncurse.errors"}, name
+
+
+def test_a_class_name_occurs_once() -> None:
+    names = Counter(
+        node.name
+        for path in ROOT.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
+    )
+    assert not {name for name, count in names.items() if count > 1}
 
 
 def test_the_core_imports_nothing_heavier_than_numpy() -> None:

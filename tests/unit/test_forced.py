@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from uncurse import Decoding, Sentence, beam_search
-from uncurse.forced import force_decode
+from uncurse.search.forced_decoding import force_decode
 from uncurse.testing import RandomModel
 
-MODEL = RandomModel(seed=4, vocabulary=8, ending=0.5, attends=True)
+MODEL = RandomModel(seed=4, vocab_size=8, ending=0.5, attends=True)
 SOURCES = [(1, 2, 3), (4,), (5, 6), (), (7, 7)]
 
 
 def test_forced_log_probs_are_those_of_the_search() -> None:
     results = beam_search(
-        MODEL, [Sentence(source, limit=9) for source in SOURCES], Decoding.of(4, "gnmt:alpha=0,beta=1")
+        MODEL, [Sentence(source, max_length=9) for source in SOURCES], Decoding(4, "gnmt:alpha=0,beta=1")
     )
     best = [result.hypotheses[0] for result in results]
     forced = force_decode(MODEL, SOURCES, [hypothesis.tokens[:-1] for hypothesis in best])
@@ -27,7 +27,7 @@ def test_forced_log_probs_are_those_of_the_search() -> None:
 
 
 def test_an_empty_target_is_its_end_alone() -> None:
-    (found,) = force_decode(RandomModel(seed=4, vocabulary=8), [(1,)], [()])
+    (found,) = force_decode(RandomModel(seed=4, vocab_size=8), [(1,)], [()])
     assert found.tokens == (7,)
     assert found.coverage is None
 

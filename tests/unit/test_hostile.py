@@ -16,13 +16,15 @@ import pytest
 import torch
 from fuzz.readers import readers
 from safetensors.torch import load_file, save_file
-from tiny import END, PIECES, subword_model, tiny_weights, write_ctranslate2
+from support.tiny_marian import EOS, TOKENS, tiny_weights, tokenizer_model, write_ctranslate2
 
 import uncurse
-from uncurse.catalogue import NOTE
-from uncurse.loading import open_model
-from uncurse.models.ctranslate2 import marian_weights, read_model
-from uncurse.models.marian import read_marian, save_marian
+from uncurse import UncurseError
+from uncurse.models.download import MANIFEST
+from uncurse.models.load import load_model
+from uncurse.models.loaded_model import ModelOptions
+from uncurse.models.marian.ctranslate2_file import marian_weights, read_model
+from uncurse.models.marian.huggingface_file import read_marian, save_marian
 
 Config = dict[str, Any]
 Tensors = dict[str, torch.Tensor]
@@ -54,15 +56,15 @@ EMBEDDINGS = b"decoder/embeddings/weight"
         (after(EMBEDDINGS, 1, struct.pack("<II", 1 << 20, 1 << 20)), "damaged: an array \\(1048576, 1048576\\)"),
         (after(EMBEDDINGS, 10, struct.pack("<I", 0xFFFFFFFF)), "has 4294967295 bytes"),
         (after(EMBEDDINGS, 0, b"\xff"), "damaged|ends before"),
-        (after(EMBEDDINGS, 9, b"\x03"), "embeddings/weight has numbers of type int32"),
-        (after(EMBEDDINGS, 1, struct.pack("<II", 16, 40)), "cannot be run"),
-        (renamed(b"layer_1/ffn/linear_0/w", b"layer_7/ffn/linear_0/w"), "for which there is no place"),
+        (after(EMBEDDINGS, 9, b"\x03"), "embeddings/weight is of type int32"),
+        (after(EMBEDDINGS, 1, struct.pack("<II", 16, 40)), "has the shape"),
+        (renamed(b"layer_1/ffn/linear_0/w", b"layer_7/ffn/linear_0/w"), "which a Marian model does not have"),
         (renamed(b"encoder/layer_1/ffn/layer_norm/beta", b"encoder/layer_1/ffn/layer_norm/beta"[:-4] + b"gamm"),
-         "another family|lacks"),
-        (lambda content: content + b"more", "goes on after its end"),
+         "is not a Marian model"),
+        (lambda content: content + b"more", "has bytes after its end"),
         (lambda content: after(b"encoder/num_heads", 2, struct.pack("<IH", 2, 3))(
             after(b"decoder/num_heads", 2, struct.pack("<IH", 2, 3))(content)
-         ), "16 numbers cannot be shared by 3 heads"),
+         ), "a model of size 16 cannot have 3 attention heads"),
         (after(b"encoder/num_heads", 2, struct.pack("<IH", 2, 4)), "4 in the encoder and 2 in the decoder"),
         (after(b"encoder/activation", 2, struct.pack("<IB", 1, 0)), "0 in the encoder and 2 in the decoder"),
         (after(b"decoder/position_encodings/encodings", 14, struct.pack("<f", np.nan)), "is not finite"),
@@ -76,56 +78,56 @@ def test_a_ctranslate2_file_is_refused_before_it_runs(
     whole = path.read_bytes()
     path.write_bytes(change(whole))
     assert path.read_bytes() != whole
-    with pytest.raises(ValueError, match=complaint):
-        marian_weights(read_model(path), path, END)
+    with pytest.raises(UncurseError, match=complaint):
+        marian_weights(read_model(path), path, EOS)
 
 
 def test_a_scale_that_is_nothing_is_refused(tmp_path: Path) -> None:
-    write_ctranslate2(tmp_path, tiny_weights(whole=True))
+    write_ctranslate2(tmp_path, tiny_weights(int8=True))
     path = tmp_path / "model.bin"
     scale = b"decoder/layer_0/ffn/linear_0/weight_scale"
     path.write_bytes(after(scale, 10, struct.pack("<f", 0.0))(path.read_bytes()))
-    with pytest.raises(ValueError, match="has a scale that is not above 0"):
-        marian_weights(read_model(path), path, END)
+    with pytest.raises(UncurseError, match="scale' has a value that is not above 0"):
+        marian_weights(read_model(path), path, EOS)
 
 
 @pytest.mark.parametrize(
-    ("pieces", "complaint"),
+    ("tokens", "complaint"),
     [
-        ([*PIECES[:-1], PIECES[4]], "has a piece twice"),
-        (PIECES[:-1], "39 pieces and 40 embeddings do not fit"),
-        ([*PIECES, "猫"], "41 pieces and 40 embeddings do not fit"),
-        ([*PIECES[:-1], 7], "is not a list of pieces"),
-        ({"a": 1}, "is not a list of pieces"),
-        (["<unk>", *PIECES[2:], "x"], "the vocabulary has no </s>"),
+        ([*TOKENS[:-1], TOKENS[4]], "has a token twice"),
+        (TOKENS[:-1], "39 tokens and the model 40 embeddings"),
+        ([*TOKENS, "猫"], "41 tokens and the model 40 embeddings"),
+        ([*TOKENS[:-1], 7], "is not a list of tokens"),
+        ({"a": 1}, "is not a list of tokens"),
+        (["<unk>", *TOKENS[2:], "x"], "the vocabulary has no </s>"),
     ],
 )
-def test_a_vocabulary_with_twins_or_holes_is_refused(tmp_path: Path, pieces: object, complaint: str) -> None:
+def test_a_vocabulary_with_twins_or_holes_is_refused(tmp_path: Path, tokens: object, complaint: str) -> None:
     write_ctranslate2(tmp_path, tiny_weights())
-    (tmp_path / "source.spm").write_bytes(subword_model())
-    (tmp_path / "shared_vocabulary.json").write_text(json.dumps(pieces), encoding="utf-8")
+    (tmp_path / "source.spm").write_bytes(tokenizer_model())
+    (tmp_path / "shared_vocabulary.json").write_text(json.dumps(tokens), encoding="utf-8")
     for script in (None, "cjk"):
-        with pytest.raises(ValueError, match=complaint):
-            open_model(tmp_path, without_script=script)
+        with pytest.raises(UncurseError, match=complaint):
+            load_model(ModelOptions(str(tmp_path), without_script=script))
 
 
-def test_a_flipped_byte_in_a_fetched_model_is_noticed(tmp_path: Path) -> None:
-    """The note that was made when it was fetched tells, whenever the model is loaded."""
+def test_a_flipped_byte_in_a_downloaded_model_is_noticed(tmp_path: Path) -> None:
+    """The manifest of the download is compared whenever the model is loaded."""
     write_ctranslate2(tmp_path / "model", tiny_weights())
-    (tmp_path / "sentencepiece.model").write_bytes(subword_model())
+    (tmp_path / "sentencepiece.model").write_bytes(tokenizer_model())
     names = ["model/model.bin", "model/shared_vocabulary.json", "sentencepiece.model"]
-    noted = [{"name": name, "sha256": sha256((tmp_path / name).read_bytes()).hexdigest()} for name in names]
-    (tmp_path / NOTE).write_text(json.dumps({"files": noted}), encoding="utf-8")
-    open_model(tmp_path)
+    listed = [{"name": name, "sha256": sha256((tmp_path / name).read_bytes()).hexdigest()} for name in names]
+    (tmp_path / MANIFEST).write_text(json.dumps({"files": listed}), encoding="utf-8")
+    load_model(ModelOptions(str(tmp_path)))
     for name in names:
         content = (tmp_path / name).read_bytes()
         (tmp_path / name).write_bytes(content[:-30] + bytes([content[-30] ^ 1]) + content[-29:])
-        with pytest.raises(ValueError, match=f"{Path(name).name} is not the file it should be: its SHA-256 is"):
-            open_model(tmp_path)
+        with pytest.raises(UncurseError, match=f"{Path(name).name} is not the expected file: its SHA-256 is"):
+            load_model(ModelOptions(str(tmp_path)))
         (tmp_path / name).write_bytes(content)
     (tmp_path / "model" / "shared_vocabulary.json").unlink()
-    with pytest.raises(ValueError, match="is missing: both sides must share a vocabulary"):
-        open_model(tmp_path)
+    with pytest.raises(UncurseError, match="is missing: source and target must share a vocabulary"):
+        load_model(ModelOptions(str(tmp_path)))
 
 
 # Marian as Hugging Face keeps it.
@@ -133,9 +135,9 @@ def test_a_flipped_byte_in_a_fetched_model_is_noticed(tmp_path: Path) -> None:
 
 def marian(folder: Path) -> Path:
     save_marian(folder, tiny_weights())
-    ids = {piece: index for index, piece in enumerate([*PIECES, "<pad>"])}
+    ids = {token: index for index, token in enumerate([*TOKENS, "<pad>"])}
     (folder / "vocab.json").write_text(json.dumps(ids), encoding="utf-8")
-    (folder / "source.spm").write_bytes(subword_model())
+    (folder / "source.spm").write_bytes(tokenizer_model())
     return folder
 
 
@@ -147,14 +149,14 @@ NORM = "model.decoder.layers.1.final_layer_norm.weight"
     ("change", "complaint"),
     [
         (lambda old: {**old, FC1: old[FC1].T.contiguous()}, "has the shape"),
-        (lambda old: {**old, FC1: old[FC1].to(torch.int32)}, "has numbers of type torch.int32"),
-        (lambda old: {**old, FC1: old[FC1] * torch.nan}, "has a number that is not finite"),
-        (lambda old: {**old, NORM: old[NORM][:1]}, r"has the shape \(1,\) and not \(16,\)"),
-        (lambda old: {**old, NORM: torch.tensor(1.0)}, r"has the shape \(\) and not \(16,\)"),
+        (lambda old: {**old, FC1: old[FC1].to(torch.int32)}, "is of type torch.int32"),
+        (lambda old: {**old, FC1: old[FC1] * torch.nan}, "has a value that is not finite"),
+        (lambda old: {**old, NORM: old[NORM][:1]}, r"has the shape \(1,\); expected \(16,\)"),
+        (lambda old: {**old, NORM: torch.tensor(1.0)}, r"has the shape \(\); expected \(16,\)"),
         (lambda old: {name: each for name, each in old.items() if name != NORM}, NORM),
-        (lambda old: {**old, "final_logits_bias": torch.zeros(1, 3)}, "has no embedding|has the shape"),
+        (lambda old: {**old, "final_logits_bias": torch.zeros(1, 3)}, "is outside|has the shape"),
         (lambda old: {**old, "final_logits_bias": torch.tensor(1.0)}, "does not fit"),
-        (lambda old: {**old, "model.shared.weight": torch.zeros(41)}, "has no embedding|two dimensions"),
+        (lambda old: {**old, "model.shared.weight": torch.zeros(41)}, "is outside|two dimensions"),
     ],
 )
 def test_damaged_marian_weights_are_one_line_when_they_are_read(
@@ -162,7 +164,7 @@ def test_damaged_marian_weights_are_one_line_when_they_are_read(
 ) -> None:
     path = marian(tmp_path) / "model.safetensors"
     save_file(change(load_file(path)), path, metadata={"format": "pt"})
-    with pytest.raises(ValueError, match=complaint) as caught:
+    with pytest.raises(UncurseError, match=complaint) as caught:
         read_marian(tmp_path)
     assert "model.safetensors does not fit" in str(caught.value)
 
@@ -173,15 +175,15 @@ def test_damaged_marian_weights_are_one_line_when_they_are_read(
         ({"decoder_layers": 3}, "layers.2"),
         ({"decoder_layers": 0}, "its decoder has no layers"),
         ({"decoder_layers": 1 << 62}, "layers.2"),
-        ({"decoder_layers": True}, "decoder_layers is True and not a whole number"),
-        ({"decoder_layers": "2"}, "decoder_layers is '2' and not a whole number"),
-        ({"encoder_attention_heads": 3, "decoder_attention_heads": 3}, "cannot be shared by 3 heads"),
-        ({"encoder_attention_heads": 0, "decoder_attention_heads": 0}, "cannot be shared by 0 heads"),
+        ({"decoder_layers": True}, "decoder_layers is True, not an integer"),
+        ({"decoder_layers": "2"}, "decoder_layers is '2', not an integer"),
+        ({"encoder_attention_heads": 3, "decoder_attention_heads": 3}, "cannot have 3 attention heads"),
+        ({"encoder_attention_heads": 0, "decoder_attention_heads": 0}, "cannot have 0 attention heads"),
         ({"decoder_attention_heads": None}, "field 'decoder_attention_heads'"),
-        ({"eos_token_id": 99}, "</s> is token 99 of 41"),
-        ({"eos_token_id": -1}, "</s> is token -1 of 41"),
-        ({"pad_token_id": 99}, "has no embedding"),
-        ({"decoder_start_token_id": -7}, "has no embedding"),
+        ({"eos_token_id": 99}, "</s> is token 99, outside the vocabulary of 41"),
+        ({"eos_token_id": -1}, "</s> is token -1, outside the vocabulary of 41"),
+        ({"pad_token_id": 99}, "is outside"),
+        ({"decoder_start_token_id": -7}, "is outside"),
         ({"activation_function": ["relu"]}, "field 'activation_function'"),
         ({"scale_embedding": float("nan")}, "NaN is not a number"),
     ],
@@ -189,25 +191,25 @@ def test_damaged_marian_weights_are_one_line_when_they_are_read(
 def test_settings_that_do_not_fit_the_weights_are_refused(tmp_path: Path, change: Config, complaint: str) -> None:
     path = marian(tmp_path) / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_bytes()), **change}), encoding="utf-8")
-    with pytest.raises(ValueError, match=complaint):
-        open_model(tmp_path)
+    with pytest.raises(UncurseError, match=complaint):
+        load_model(ModelOptions(str(tmp_path)))
 
 
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"<pad>": 39}, "the ids are not those from 0 on"),
-        ({"<pad>": 41}, "the ids are not those from 0 on"),
-        ({"<pad>": 40.0}, "it must give every piece a number"),
-        ({"<unk>": True}, "it must give every piece a number"),
-        ({"one more": 41}, "42 pieces and 41 embeddings do not fit"),
+        ({"<pad>": 39}, "the ids must be 0, 1, 2"),
+        ({"<pad>": 41}, "the ids must be 0, 1, 2"),
+        ({"<pad>": 40.0}, "it must map every token to an id"),
+        ({"<unk>": True}, "it must map every token to an id"),
+        ({"one more": 41}, "42 tokens and the model 41 embeddings"),
     ],
 )
 def test_ids_with_twins_or_holes_are_refused(tmp_path: Path, change: Config, complaint: str) -> None:
     path = marian(tmp_path) / "vocab.json"
     path.write_text(json.dumps({**json.loads(path.read_bytes()), **change}), encoding="utf-8")
-    with pytest.raises(ValueError, match=complaint):
-        open_model(tmp_path)
+    with pytest.raises(UncurseError, match=complaint):
+        load_model(ModelOptions(str(tmp_path)))
 
 
 # Models that transformers runs.
@@ -224,8 +226,8 @@ def test_weights_that_are_missing_are_not_drawn_by_chance(tmp_path: Path) -> Non
     tensors = load_file(path)
     del tensors["model.decoder.layers.0.fc1.weight"]
     save_file(tensors, path, metadata={"format": "pt"})
-    with pytest.raises(ValueError, match=r"its weights lack 'model.decoder.layers.0.fc1.weight'"):
-        open_model(tmp_path)
+    with pytest.raises(UncurseError, match=r"its weights lack 'model.decoder.layers.0.fc1.weight'"):
+        load_model(ModelOptions(str(tmp_path)))
 
 
 def test_weights_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
@@ -233,8 +235,8 @@ def test_weights_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
     tensors = load_file(path)
     tensors["model.decoder.layers.0.fc1.weight"][3, 3] = torch.inf
     save_file(tensors, path, metadata={"format": "pt"})
-    with pytest.raises(ValueError, match="has a number that is not finite"):
-        open_model(tmp_path)
+    with pytest.raises(UncurseError, match="has a number that is not finite"):
+        load_model(ModelOptions(str(tmp_path)))
 
 
 def test_weights_in_a_pickle_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,16 +244,16 @@ def test_weights_in_a_pickle_are_refused(tmp_path: Path, monkeypatch: pytest.Mon
     torch.save(load_file(path), tmp_path / "pytorch_model.bin")
     path.unlink()
     monkeypatch.setattr(torch, "load", _never)
-    with pytest.raises(ValueError, match="it has no weights in the format of safetensors"):
-        open_model(tmp_path)
+    with pytest.raises(UncurseError, match="a pickle, which could run any code and is not opened"):
+        load_model(ModelOptions(str(tmp_path)))
 
 
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"encoder_layers": 1 << 40}, "its settings want 1099511627776 encoder_layers"),
-        ({"d_model": 1 << 20}, r"its settings want \d+ numbers, and its weights have \d+ bytes"),
-        ({"vocab_size": 1 << 30}, r"its settings want \d+ numbers, and its weights have \d+ bytes"),
+        ({"encoder_layers": 1 << 40}, "its config asks for 1099511627776 encoder_layers"),
+        ({"d_model": 1 << 20}, r"its config asks for \d+ numbers, and its weights have \d+ bytes"),
+        ({"vocab_size": 1 << 30}, r"its config asks for \d+ numbers, and its weights have \d+ bytes"),
         ({"vocab_size": 22}, "cannot be loaded|is none of the"),
         ({"dropout": None}, "cannot be run: "),
         ({"auto_map": {"AutoConfig": "evil.Config"}, "model_type": "evil"}, "cannot be loaded"),
@@ -261,8 +263,8 @@ def test_settings_for_transformers_are_kept_in_proportion(tmp_path: Path, change
     path = for_transformers(tmp_path) / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_bytes()), **change}), encoding="utf-8")
     (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')", encoding="utf-8")
-    with pytest.raises(ValueError, match=complaint):
-        open_model(tmp_path)
+    with pytest.raises(UncurseError, match=complaint):
+        load_model(ModelOptions(str(tmp_path)))
     assert not (tmp_path / "ran").exists()
 
 

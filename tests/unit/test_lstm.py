@@ -1,4 +1,4 @@
-"""The network, and the network as a step model."""
+"""The LSTM network, and the network as a step model."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from uncurse import Decoding, Sentence, beam_search
-from uncurse.models.lstm import AttentionalLSTM, LSTMShape
-from uncurse.models.lstm_steps import LSTMStepModel, padded
+from uncurse.models.lstm.network import AttentionalLSTM, LSTMShape
+from uncurse.models.lstm.step_model import LSTMStepModel, pad_sources
 from uncurse.testing import check_step_model
 from uncurse.training.recipe import read_recipe
 
@@ -34,39 +34,39 @@ def test_step_by_step_log_probs_equal_teacher_forced_ones(input_feed: bool) -> N
     steps = model(input_feed)
     network = steps._network
     results = beam_search(
-        steps, [Sentence(source, limit=7) for source in SOURCES], Decoding.of(3, "log-prob", "exhaustive")
+        steps, [Sentence(source, max_length=7) for source in SOURCES], Decoding(3, "log-prob", "exhaustive")
     )
     for source, result in zip(SOURCES, results, strict=True):
         tokens = result.hypotheses[0].tokens
         with torch.inference_mode():
-            logits = network(*padded([source]), torch.tensor([[steps.begin, *tokens[:-1]]]))[0]
+            logits = network(*pad_sources([source]), torch.tensor([[steps.bos, *tokens[:-1]]]))[0]
         forced = logits.log_softmax(dim=-1)[torch.arange(len(tokens)), list(tokens)]
         assert np.abs(forced.numpy() - np.array(result.hypotheses[0].log_probs)).max() < 1e-5
 
 
-def test_attention_is_over_the_pieces_of_the_source() -> None:
+def test_attention_is_over_the_tokens_of_the_source() -> None:
     steps = model(input_feed=True)
-    given, _ = steps.step(steps.start(SOURCES), np.full(4, steps.begin), 2, attention=True)
-    assert given.attention is not None
+    continuations, _ = steps.step(steps.start(SOURCES), np.full(4, steps.bos), 2, attention=True)
+    assert continuations.attention is not None
     for row, source in enumerate(SOURCES):
-        assert given.attention[row].sum() == pytest.approx(1.0, abs=1e-6)
-        assert (given.attention[row, len(source) :] == 0).all()
+        assert continuations.attention[row].sum() == pytest.approx(1.0, abs=1e-6)
+        assert (continuations.attention[row, len(source) :] == 0).all()
 
 
-def test_a_long_source_that_has_left_leaves_no_padding() -> None:
+def test_a_long_source_leaves_no_padding_behind() -> None:
     steps = model(input_feed=True)
     state = steps.start([(5,) * 30, *SOURCES]).select(np.arange(1, 5))
-    assert all(part.shape[1] == 4 for part in state.memory)
-    found, _ = steps.step(state, np.full(4, steps.begin), 3, attention=True)
-    expected, _ = steps.step(steps.start(SOURCES), np.full(4, steps.begin), 3, attention=True)
+    assert all(part.shape[1] == 4 for part in state.encoded)
+    found, _ = steps.step(state, np.full(4, steps.bos), 3, attention=True)
+    expected, _ = steps.step(steps.start(SOURCES), np.full(4, steps.bos), 3, attention=True)
     assert np.abs(found.log_probs - expected.log_probs).max() < 1e-5
 
 
-def test_an_empty_source_can_be_read() -> None:
+def test_an_empty_source_can_be_encoded() -> None:
     steps = model(input_feed=True)
-    alone, _ = steps.step(steps.start([()]), np.array([steps.begin]), 3, attention=True)
-    beside, _ = steps.step(steps.start([(), (5, 6)]), np.full(2, steps.begin), 3, attention=True)
-    assert np.abs(alone.log_probs[0] - beside.log_probs[0]).max() < 1e-5
+    alone, _ = steps.step(steps.start([()]), np.array([steps.bos]), 3, attention=True)
+    batched, _ = steps.step(steps.start([(), (5, 6)]), np.full(2, steps.bos), 3, attention=True)
+    assert np.abs(alone.log_probs[0] - batched.log_probs[0]).max() < 1e-5
 
 
 def test_features_do_not_depend_on_the_batch() -> None:
@@ -79,7 +79,7 @@ def test_features_do_not_depend_on_the_batch() -> None:
 def test_the_paper_setting_has_the_paper_s_size() -> None:
     recipe = read_recipe(RECIPES / "paper.toml")
     plan = recipe.model
-    assert (recipe.subwords.source, recipe.subwords.target) == (18_000, 10_000)
+    assert (recipe.tokenizer.source, recipe.tokenizer.target) == (18_000, 10_000)
     assert (plan.embedding, plan.hidden, plan.dropout, plan.input_feed, plan.tied) == (500, 500, 0.3, True, False)
     shape = LSTMShape(18_000, 10_000, plan.embedding, plan.hidden, plan.dropout, plan.input_feed, plan.tied)
     assert AttentionalLSTM(shape).parameter_count() == pytest.approx(28.5e6, rel=0.03)
@@ -88,4 +88,4 @@ def test_the_paper_setting_has_the_paper_s_size() -> None:
 @pytest.mark.parametrize(("change", "message"), [({"hidden": 7}, "must be even"), ({"dropout": 1.0}, r"\[0, 1\)")])
 def test_a_bad_shape_is_refused(change: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        LSTMShape(**{"source_vocabulary": 9, "target_vocabulary": 9, "embedding": 8, "hidden": 8, **change})  # type: ignore[arg-type]
+        LSTMShape(**{"source_vocab_size": 9, "target_vocab_size": 9, "embedding": 8, "hidden": 8, **change})  # type: ignore[arg-type]

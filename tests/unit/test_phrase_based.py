@@ -10,9 +10,9 @@ import pytest
 
 pytest.importorskip("thot")
 
-from uncurse.study.phrase_based import train_phrase_based, translate_phrase_based
-from uncurse.study.phrase_tokens import target_tokens, text_of
-from uncurse.training.recipe import Corpus
+from uncurse.study.baseline.phrase_based import train_phrase_based, translate_phrase_based
+from uncurse.study.baseline.phrase_tokens import target_tokens, text_of
+from uncurse.text.parallel import ParallelFiles
 
 WORDS = dict(
     zip(
@@ -41,7 +41,7 @@ def translated(line: str) -> str:
     return f"{text.capitalize()}{'.' if line.endswith('。') else '!'}"
 
 
-def corpus(folder: Path, name: str, lines: int) -> Corpus:
+def corpus(folder: Path, name: str, lines: int) -> ParallelFiles:
     """A source and two targets that say the same."""
     chance = random.Random(name)
     sources = [
@@ -51,7 +51,7 @@ def corpus(folder: Path, name: str, lines: int) -> Corpus:
     for path in paths:
         texts = sources if path is paths[0] else [translated(line) for line in sources]
         path.write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
-    return Corpus(str(paths[0]), tuple(str(path) for path in paths[1:]))
+    return ParallelFiles(str(paths[0]), tuple(str(path) for path in paths[1:]))
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +120,7 @@ def test_a_folder_with_something_else_in_it_is_left_alone(trained: Path, tmp_pat
 
 def test_files_of_different_lengths_are_named(tmp_path: Path) -> None:
     training, dev = corpus(tmp_path, "train", 20), corpus(tmp_path, "dev", 5)
-    crossed = Corpus(training.source, dev.targets)
+    crossed = ParallelFiles(training.source, dev.targets)
     with pytest.raises(ValueError, match=r"train\.source has 20 lines and .*dev\.0 has 5"):
         train_phrase_based([crossed], dev, tmp_path / "model", True, silent)
 

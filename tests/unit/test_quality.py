@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import sacrebleu
 
-from uncurse.evaluation.quality import quality, repeats
+from uncurse.evaluation.bleu import quality, repeats
 
 OUTPUTS = ["the cat sat on the mat", "", "a a a a a a a"]
 REFERENCES = [["The cat sat on the mat", "dogs", "a b c d"], ["A cat sat on a mat", "some dogs", "e f g h"]]

@@ -8,14 +8,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import SCORE_NAMES, rescorers
+from support.strategies import SCORE_NAMES, rescorers
 
 from uncurse import SCORES, Source
 from uncurse.arrays import Floats
-from uncurse.rescoring import LengthNorm, Paths, Rescorer, Rewards, WordReward, needs
+from uncurse.scoring.needs import needs
+from uncurse.scoring.rescorer import Paths, Rescorer, Rewards
+from uncurse.scoring.scores import LengthNorm, WordReward
 from uncurse.testing import check_rescorer
 
-SOURCE = Source.repeated(1, length=4, limit=20, prefix=0, prediction=5.5)
+SOURCE = Source.repeated(1, length=4, max_length=20, prefix=0, expected=5.5)
 REWARDS = Rewards(np.cumsum([[0.0, 2.0, 1.0, 0.5, 0.25, 0.125, 4.0]], axis=1), np.array([6]))
 SHORT = Paths(np.array([-3.0]), np.array([3]), REWARDS, np.array([-0.5]))  # n = 3 < L
 LONG = Paths(np.array([-4.5]), np.array([6]), REWARDS, np.array([-0.25]))  # n = 6 > L
@@ -56,7 +58,7 @@ def test_a_fixed_ratio_is_target_over_source(ratio: float, expected: float) -> N
 @pytest.mark.parametrize(("prefix", "expected"), [(0, 5.5), (2, 3.5), (5, 1.0), (9, 1.0)])
 def test_a_forced_prefix_is_taken_off_the_predicted_length(prefix: int, expected: float) -> None:
     source = Source.repeated(1, 4, 20, prefix, 5.5)
-    assert source.predicted[0] == expected
+    assert source.expected_length[0] == expected
     assert source.fixed_ratio(5.5 / 4)[0] == expected
 
 
@@ -68,11 +70,11 @@ def test_a_forced_prefix_is_taken_off_the_predicted_length(prefix: int, expected
         ("gnmt", []),
         ("gnmt:beta=0.1", ["coverage"]),
         ("word-reward:reward=1", []),
-        ("bounded-word-reward:reward=1", ["prediction"]),
+        ("bounded-word-reward:reward=1", ["expected_length"]),
         ("bounded-word-reward:reward=1,ratio=2", []),
-        ("adaptive-reward", ["rewards", "prediction"]),
-        ("bp-norm", ["prediction"]),
-        ("f1-norm", ["prediction"]),
+        ("adaptive-reward", ["rewards", "expected_length"]),
+        ("bp-norm", ["expected_length"]),
+        ("f1-norm", ["expected_length"]),
     ],
 )
 def test_what_a_score_reads_is_found_out(spec: str, reads: list[str]) -> None:

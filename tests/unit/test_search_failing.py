@@ -24,7 +24,7 @@ from uncurse import (
     record,
 )
 from uncurse.arrays import Floats, Ints
-from uncurse.stopping import Exhaustive
+from uncurse.scoring.stopping import Exhaustive
 from uncurse.testing import RandomModel, TableModel
 from uncurse.testing.models import RandomState, TableState
 
@@ -42,8 +42,8 @@ class Failing(RandomModel):  # type: ignore[misc]
 
 
 def test_a_search_whose_model_failed_gives_what_it_has_and_goes_no_further() -> None:
-    search = Search(Failing(seed=1, vocabulary=6), Decoding.of(3, "log-prob", "exhaustive"))
-    tickets = search.join([Sentence((1,), limit=6), Sentence((2,), limit=6)])
+    search = Search(Failing(seed=1, vocab_size=6), Decoding(3, "log-prob", "exhaustive"))
+    tickets = search.join([Sentence((1,), max_length=6), Sentence((2,), max_length=6)])
     search.advance()
     search.advance()
     with pytest.raises(MemoryError):
@@ -51,14 +51,14 @@ def test_a_search_whose_model_failed_gives_what_it_has_and_goes_no_further() -> 
     with pytest.raises(ValueError, match="a step has failed"):
         search.advance()
     with pytest.raises(ValueError, match="a step has failed"):
-        search.join([Sentence((3,), limit=6)])
+        search.join([Sentence((3,), max_length=6)])
     for ticket, source in zip(tickets, (1, 2), strict=True):
-        other = Search(RandomModel(seed=1, vocabulary=6), Decoding.of(3, "log-prob", "exhaustive"))
-        (same,) = other.join([Sentence((source,), limit=6)])
+        other = Search(RandomModel(seed=1, vocab_size=6), Decoding(3, "log-prob", "exhaustive"))
+        (same,) = other.join([Sentence((source,), max_length=6)])
         other.advance()
         other.advance()
         assert search.cancel(ticket) == other.cancel(same)
-    search.join([Sentence((3,), limit=6)])  # with the others gone it is as new
+    search.join([Sentence((3,), max_length=6)])  # with the others gone it is as new
     assert search.advance() == []
 
 
@@ -91,9 +91,9 @@ def _full(state: RandomState) -> Full:
 
 
 def test_a_search_whose_state_failed_goes_no_further() -> None:
-    decoding, sentences = Decoding.of(3, "log-prob", "exhaustive"), [Sentence((1,), 6), Sentence((2,), 6)]
+    decoding, sentences = Decoding(3, "log-prob", "exhaustive"), [Sentence((1,), 6), Sentence((2,), 6)]
     search, other = (
-        Search(model, decoding) for model in (Filling(seed=1, vocabulary=6), RandomModel(seed=1, vocabulary=6))
+        Search(model, decoding) for model in (Filling(seed=1, vocab_size=6), RandomModel(seed=1, vocab_size=6))
     )
     tickets = search.join(sentences)
     assert other.join(sentences) == tickets
@@ -109,9 +109,9 @@ def test_a_search_whose_state_failed_goes_no_further() -> None:
 
 
 def test_a_cancelled_sentence_whose_state_failed_can_be_cancelled_again() -> None:
-    decoding, sentences = Decoding.of(3, "log-prob", "exhaustive"), [Sentence((1,), 6), Sentence((2,), 6)]
+    decoding, sentences = Decoding(3, "log-prob", "exhaustive"), [Sentence((1,), 6), Sentence((2,), 6)]
     search, other = (
-        Search(model, decoding) for model in (Filling(seed=1, vocabulary=6), RandomModel(seed=1, vocabulary=6))
+        Search(model, decoding) for model in (Filling(seed=1, vocab_size=6), RandomModel(seed=1, vocab_size=6))
     )
     first, second = search.join(sentences)
     other.join(sentences)
@@ -150,8 +150,8 @@ def test_a_score_without_a_name_is_refused_before_the_search() -> None:
 
 
 def test_a_search_whose_score_failed_goes_no_further(fussy: Fussy) -> None:
-    search = Search(RandomModel(seed=1, vocabulary=3, ending=2.0), Decoding(3, fussy, Exhaustive()))
-    (ticket,) = search.join([Sentence((1,), limit=6)])
+    search = Search(RandomModel(seed=1, vocab_size=3, ending=2.0), Decoding(3, fussy, Exhaustive()))
+    (ticket,) = search.join([Sentence((1,), max_length=6)])
     search.advance()
     search.advance()
     with pytest.raises(ArithmeticError):
@@ -168,7 +168,7 @@ class Faulty:
 
     def __init__(self, wrong: float) -> None:
         self.table = TableModel(np.array([[-0.5, -1.0]]), np.zeros((1, 2), dtype=np.int64))
-        self.signature, self.vocabulary, self.begin, self.end = "faulty", 2, -1, 1
+        self.signature, self.vocab_size, self.bos, self.eos = "faulty", 2, -1, 1
         self.attends, self.wrong, self.calls = False, wrong, 0
 
     def start(self, sources: Sequence[Sequence[int]]) -> TableState:
@@ -185,13 +185,13 @@ class Faulty:
 
 @pytest.mark.parametrize("wrong", [0.25, 1.1e-5, math.nan, math.inf])
 def test_what_is_not_a_log_probability_is_an_error_naming_step_and_sentence(wrong: float) -> None:
-    sentences = [Sentence((0,), limit=5), Sentence((0,), limit=5)]
+    sentences = [Sentence((0,), max_length=5), Sentence((0,), max_length=5)]
     with pytest.raises(ModelError, match=f"sentence 1, step 2: the model gave {wrong}"):
-        beam_search(Faulty(wrong), sentences, Decoding.of(2, "log-prob", "exhaustive"))
+        beam_search(Faulty(wrong), sentences, Decoding(2, "log-prob", "exhaustive"))
 
 
 def test_a_hair_above_zero_is_rounding() -> None:
-    (result,) = beam_search(Faulty(1e-5), [Sentence((0,), limit=2)], Decoding.of(1, "log-prob", "exhaustive"))
+    (result,) = beam_search(Faulty(1e-5), [Sentence((0,), max_length=2)], Decoding(1, "log-prob", "exhaustive"))
     assert result.hypotheses[0].log_probs == (-0.5, 0.0)
 
 
@@ -200,7 +200,7 @@ class Attending:
 
     def __init__(self, attention: Floats, columns: int = 2) -> None:
         self.table = TableModel(np.array([[-0.5, -1.0]]), np.zeros((1, 2), dtype=np.int64))
-        self.signature, self.vocabulary, self.begin, self.end, self.attends = "attending", 2, -1, 1, True
+        self.signature, self.vocab_size, self.bos, self.eos, self.attends = "attending", 2, -1, 1, True
         self.attention, self.columns = attention, columns
 
     def start(self, sources: Sequence[Sequence[int]]) -> TableState:
@@ -212,7 +212,7 @@ class Attending:
 
 
 def test_attention_that_is_missing_or_not_a_number_is_an_error() -> None:
-    decoding, sentences = Decoding.of(2, "gnmt:beta=1"), [Sentence((0, 0), limit=3)]
+    decoding, sentences = Decoding(2, "gnmt:beta=1"), [Sentence((0, 0), max_length=3)]
     with pytest.raises(ModelError, match=r"attention \(1, 1\) to 1 rows of up to 2 pieces"):
         beam_search(Attending(np.array([0.5])), sentences, decoding)
     with pytest.raises(ModelError, match="sentence 0, step 1: the model gave attention of NaN"):
@@ -223,9 +223,9 @@ def test_attention_that_is_missing_or_not_a_number_is_an_error() -> None:
 
 def test_a_model_that_gives_too_few_continuations_is_an_error() -> None:
     with pytest.raises(ModelError, match=r"gave \(1, 1\) continuations instead of \(1, 2\)"):
-        record(Attending(np.array([0.5]), columns=1), [Sentence((0,), limit=3)], width=2)
+        record(Attending(np.array([0.5]), columns=1), [Sentence((0,), max_length=3)], beam_size=2)
 
 
 def test_a_fault_while_a_prefix_is_forced_names_the_token() -> None:
     with pytest.raises(ModelError, match="sentence 0, prefix token 2: the model gave nan"):
-        record(Faulty(math.nan), [Sentence((0,), limit=5, prefix=(0, 0, 0))], width=2)
+        record(Faulty(math.nan), [Sentence((0,), max_length=5, prefix=(0, 0, 0))], beam_size=2)

@@ -8,20 +8,26 @@ from typing import final
 
 import numpy as np
 import pytest
+from support.judging import judged
 
-from uncurse import RULES, Decoding, Evidence, Result, Sentence, StoppingRule, beam_search, judge, record
+from uncurse import RULES, Decoding, Evidence, Result, Sentence, StoppingRule, UncurseError, beam_search, record
 from uncurse.arrays import Bools
-from uncurse.registry import parameter
-from uncurse.rescoring import LogProb, MissingEvidenceError
-from uncurse.stopping import Optimal
+from uncurse.scoring.needs import Needs, needs
+from uncurse.scoring.registry import parameter
+from uncurse.scoring.scores import LogProb
+from uncurse.scoring.stopping import Optimal
 from uncurse.testing import TableModel
 
 # Two words, then </s>. The end is rank 2 at step 1, and rank 1 from step 2 on.
 MODEL = TableModel(np.array([[-0.5, -3.0, -1.0], [-2.0, -2.5, -0.25]]), np.array([[1, 1, 1], [1, 1, 1]]))
 
 
-def stopped(stop: str, score: str = "length-norm", n_best: int = 1, width: int = 2, limit: int = 9) -> Result:
-    (result,) = beam_search(MODEL, [Sentence((0,), limit, predicted=3.0)], Decoding.of(width, score, stop, n_best))
+def stopped(
+    stop: str, score: str = "length-norm", n_best: int = 1, beam_size: int = 2, max_length: int = 9
+) -> Result:
+    (result,) = beam_search(
+        MODEL, [Sentence((0,), max_length, expected_length=3.0)], Decoding(beam_size, score, stop, n_best)
+    )
     return result
 
 
@@ -38,7 +44,7 @@ def test_beam_full_counts_what_finished() -> None:
 
 def test_no_rule_stops_before_n_have_finished() -> None:
     for rule in RULES:
-        assert len(stopped(rule.name, n_best=4).hypotheses) == 4
+        assert len(stopped(rule, n_best=4).hypotheses) == 4
 
 
 def test_hf_heuristic_compares_at_the_present_length() -> None:
@@ -59,10 +65,10 @@ def test_exhaustive_runs_to_the_limit() -> None:
 def test_every_rule_ends_with_an_empty_beam() -> None:
     dead_end = TableModel(np.array([[-np.inf, 0.0]]), np.zeros((1, 2), dtype=np.int64))
     for rule in RULES:
-        decoding = Decoding.of(2, "bp-norm", rule.name, n_best=2)
-        (result,) = beam_search(dead_end, [Sentence((0,), limit=9, predicted=1.0)], decoding)
+        decoding = Decoding(2, "bp-norm", rule, n_best=2)
+        (result,) = beam_search(dead_end, [Sentence((0,), max_length=9, expected_length=1.0)], decoding)
         assert (result.steps, len(result.hypotheses)) == (1, 1)
-        assert result.optimality.name == "GLOBAL"
+        assert result.certificate.name == "GLOBAL"
 
 
 @pytest.mark.parametrize("patience", ["0", "-1", "nan"])
@@ -73,36 +79,36 @@ def test_patience_must_be_positive(patience: str) -> None:
 
 @final
 @dataclass(frozen=True)
-class Careless(StoppingRule):
-    """A rule that reads what it did not ask for."""
+class Reader(StoppingRule):
+    """A rule that reads one thing or another; it declares neither."""
 
-    prediction: float = parameter("1: the predicted length, 0: the b-th best score", low=0.0, high=1.0)
+    expected_length: float = parameter("1: the expected length, 0: the b-th best score", low=0.0, high=1.0)
 
     def stops(self, evidence: Evidence) -> Bools:
-        value = evidence.source.predicted if self.prediction else evidence.width_best
-        return value > 0
+        return (evidence.source.expected_length if self.expected_length else evidence.bth_best) > 0
 
 
 @pytest.fixture
-def careless() -> Iterator[type[Careless]]:
-    RULES.register("careless", formula="never", source="a test")(Careless)
-    yield Careless
-    RULES.unregister("careless")
+def reader() -> Iterator[type[Reader]]:
+    RULES.register("reader", formula="L > 0, or the b-th best > 0", source="a test")(Reader)
+    yield Reader
+    RULES.unregister("reader")
 
 
-@pytest.mark.parametrize("prediction", [0.0, 1.0])
-def test_a_rule_that_reads_what_it_did_not_ask_for_is_told_so(prediction: float, careless: type[Careless]) -> None:
-    rule = careless(prediction)
-    with pytest.raises(MissingEvidenceError):
-        beam_search(MODEL, [Sentence((0,), 5)], Decoding(2, LogProb(), rule))
-    beside = Sentence((1,), 5, predicted=3.0)  # what another sentence of the batch has is no help
-    with pytest.raises(MissingEvidenceError):
-        beam_search(MODEL, [beside, Sentence((0,), 5)], Decoding(2, LogProb(), rule))
+def test_what_a_rule_reads_is_found_out() -> None:
+    assert needs(Reader(1.0)) == Needs(expected_length=True)
+    assert needs(Reader(0.0)) == Needs(beam_best=True)
+    assert needs(Optimal()) == Needs()
+
+
+def test_a_rule_gets_what_it_reads_or_it_is_asked_for(reader: type[Reader]) -> None:
+    (result,) = beam_search(MODEL, [Sentence((0,), 5)], Decoding(2, LogProb(), reader(0.0)))
+    assert result.steps == 5
+    known = Sentence((1,), 5, expected_length=3.0)
+    (result,) = beam_search(MODEL, [known], Decoding(2, LogProb(), reader(1.0)))
+    assert result.steps == 1
+    with pytest.raises(UncurseError, match="an expected length is needed for each sentence"):
+        beam_search(MODEL, [known, Sentence((0,), 5)], Decoding(2, LogProb(), reader(1.0)))
     (trace,) = record(MODEL, [Sentence((0,), 5)], 2)
-    with pytest.raises(MissingEvidenceError):
-        judge(trace, LogProb(), rule)
-
-
-def test_optimal_stopping_cannot_be_refined() -> None:
-    with pytest.raises(TypeError, match="Late must not refine Optimal"):
-        type("Late", (Optimal,), {})
+    with pytest.raises(UncurseError, match="an expected length is needed"):
+        judged(trace, LogProb(), reader(1.0))

@@ -75,7 +75,7 @@ class TurnsAtTwenty(Rescorer):
 @dataclass(frozen=True)
 class TurnsWhenMuchIsExpected(Rescorer):
     def score(self, source: Source, paths: Paths) -> Floats:
-        return np.where(source.predicted > 100, -1.0, 1.0) * paths.log_prob
+        return np.where(source.expected_length > 100, -1.0, 1.0) * paths.log_prob
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class DividesByTheSource(Rescorer):
 @dataclass(frozen=True)
 class OfTheSourceAlone(Rescorer):
     def score(self, source: Source, paths: Paths) -> Floats:
-        return source.predicted
+        return source.expected_length
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class NearsTheLimit(Rescorer):
     """Odd, and within the contract: it would divide by 0 past the limit."""
 
     def score(self, source: Source, paths: Paths) -> Floats:
-        return paths.log_prob / (source.limit - paths.length + 1)
+        return paths.log_prob / (source.max_length - paths.length + 1)
 
 
 def test_a_score_is_never_asked_about_lengths_past_the_limit() -> None:
@@ -154,7 +154,7 @@ def test_a_score_that_breaks_the_contract_is_found_out(broken: Rescorer, complai
 
 @pytest.mark.parametrize("attends", [False, True])
 def test_the_models_of_the_kit_pass_their_own_check(attends: bool) -> None:
-    check_step_model(RandomModel(seed=1, vocabulary=7, attends=attends), SOURCES, tolerance=0.0)
+    check_step_model(RandomModel(seed=1, vocab_size=7, attends=attends), SOURCES, tolerance=0.0)
     attention = np.full((3, 4), 0.25) if attends else None
     table = TableModel(np.log(np.full((3, 4), 0.25)), np.arange(12).reshape(3, 4) % 3, attention)
     check_step_model(table, SOURCES, tolerance=0.0)
@@ -165,10 +165,10 @@ class Wrapped:
 
     def __init__(self, fault: str) -> None:
         self.fault = fault
-        self.inner = RandomModel(seed=1, vocabulary=7, attends=True)
+        self.inner = RandomModel(seed=1, vocab_size=7, attends=True)
         self.signature = "a|b" if fault == "signature" else "wrapped"
-        self.vocabulary, self.begin = 7, -1
-        self.end = 7 if fault == "end" else 6
+        self.vocab_size, self.bos = 7, -1
+        self.eos = 7 if fault == "end" else 6
         self.attends = True
 
     def start(self, sources: Sequence[Sequence[int]]) -> FaultyState:
@@ -276,7 +276,7 @@ def test_ties_go_to_the_lower_token() -> None:
 
 def test_one_source_is_no_batch() -> None:
     with pytest.raises(ValueError, match="at least 2"):
-        check_step_model(RandomModel(seed=1, vocabulary=7), [(1,)])
+        check_step_model(RandomModel(seed=1, vocab_size=7), [(1,)])
 
 
 @dataclass(frozen=True)
@@ -316,8 +316,8 @@ class StoredState:
 class Counting:
     """A random model that adds its position to the token it is fed."""
 
-    signature, vocabulary, begin, end, attends = "counting", 7, -1, 6, False
-    inner = RandomModel(seed=1, vocabulary=7)
+    signature, vocab_size, bos, eos, attends = "counting", 7, -1, 6, False
+    inner = RandomModel(seed=1, vocab_size=7)
 
     def start(self, sources: Sequence[Sequence[int]]) -> CountingState:
         return CountingState(self.inner.start(sources), 0)
@@ -332,8 +332,8 @@ class Counting:
 class Storing:
     """A random model that reads something of each row's sentence."""
 
-    signature, vocabulary, begin, end, attends = "storing", 7, -1, 6, False
-    inner = RandomModel(seed=1, vocabulary=7)
+    signature, vocab_size, bos, eos, attends = "storing", 7, -1, 6, False
+    inner = RandomModel(seed=1, vocab_size=7)
 
     def start(self, sources: Sequence[Sequence[int]]) -> StoredState:
         return StoredState(

@@ -9,14 +9,16 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from letters import LetterEncoder
+from support.letter_model import LetterEncoder
 
-from uncurse import Decoding, Optimality, parse_limit
+from uncurse import Certificate, Decoding, parse_max_length
 from uncurse.arrays import Floats, Ints
-from uncurse.length import FixedRatio
-from uncurse.records import json_line
-from uncurse.search import record
-from uncurse.translator import LONGEST, Task, Translation, Translator, in_vain, recorded_in_vain
+from uncurse.lengths.policy import hit_max_length
+from uncurse.lengths.predictors import FixedRatio
+from uncurse.search.record import record
+from uncurse.translation.options import TranslationOptions
+from uncurse.translation.records import json_line
+from uncurse.translation.translator import MAX_SOURCE_LENGTH, Translation, Translator
 
 
 class Letters:
@@ -29,7 +31,7 @@ class Letters:
         return "".join(chr(ord("a") + piece) for piece in pieces if piece != 6)
 
 
-MODEL = LetterEncoder(seed=1, vocabulary=7, ending=1.0)
+MODEL = LetterEncoder(seed=1, vocab_size=7, ending=1.0)
 TRANSLATOR = Translator(MODEL, Letters(), Letters(), FixedRatio(1.5))
 LINES = ["abc", "", "f", "abcdefabc", "ab", "", "edcba", "a"]
 
@@ -47,13 +49,15 @@ def test_the_order_of_the_lines_is_kept_and_empty_lines_stay_empty() -> None:
 
 @pytest.mark.parametrize("batch_tokens", [1, 5, 100])
 def test_the_batch_changes_nothing(batch_tokens: int) -> None:
-    assert list(TRANSLATOR.stream(LINES, Task(batch_tokens=batch_tokens))) == TRANSLATOR.translate(LINES)
+    assert list(TRANSLATOR.stream(LINES, TranslationOptions(batch_tokens=batch_tokens))) == TRANSLATOR.translate(
+        LINES
+    )
 
 
 def test_lines_are_taken_as_they_come() -> None:
     """Of an endless input only what is asked for is translated."""
 
-    stream = TRANSLATOR.stream(itertools.repeat("ab"), Task())
+    stream = TRANSLATOR.stream(itertools.repeat("ab"), TranslationOptions())
     assert next(stream) == next(stream)
 
 
@@ -66,7 +70,7 @@ def test_n_best_are_in_order() -> None:
 
 
 def test_a_target_prefix_begins_every_translation_and_counts_in_the_limit() -> None:
-    task = Task(Decoding.of(5, "log-prob"), limit=parse_limit("6"), target_prefix="bad")
+    task = TranslationOptions(Decoding(5, "log-prob"), max_length=parse_max_length("6"), target_prefix="bad")
     for each in TRANSLATOR.stream(["abc", "de"], task):
         assert each.texts[0].startswith("bad")
         assert each.result is not None
@@ -74,28 +78,30 @@ def test_a_target_prefix_begins_every_translation_and_counts_in_the_limit() -> N
 
 
 def test_a_minimum_length_is_kept() -> None:
-    task = Task(Decoding.of(5, "log-prob"), limit=parse_limit("9"), min_length=5)
+    task = TranslationOptions(Decoding(5, "log-prob"), max_length=parse_max_length("9"), min_length=5)
     for each in TRANSLATOR.stream(["abc", "de"], task):
         assert each.result is not None
         assert each.result.hypotheses[0].length >= 5
 
 
 def test_a_minimum_length_above_the_limit_is_refused() -> None:
-    with pytest.raises(ValueError, match="a least length of 10 tokens is not allowed: the limit is 9"):
-        Task(limit=parse_limit("9"), min_length=10)
+    with pytest.raises(ValueError, match="min_length = 10 is not allowed: max_length is 9"):
+        TranslationOptions(max_length=parse_max_length("9"), min_length=10)
 
 
 def test_a_minimum_length_leaves_room_to_end_under_the_usual_limit() -> None:
-    (usual,) = TRANSLATOR.sentences_of([(0, 1, 2)], Task())
-    (longer,) = TRANSLATOR.sentences_of([(0, 1, 2)], Task(min_length=usual.limit + 5))
-    assert (longer.min_length, longer.limit) == (usual.limit + 5, usual.limit + 15)
+    (usual,) = TRANSLATOR.sentences([(0, 1, 2)], TranslationOptions())
+    (longer,) = TRANSLATOR.sentences([(0, 1, 2)], TranslationOptions(min_length=usual.max_length + 5))
+    assert (longer.min_length, longer.max_length) == (usual.max_length + 5, usual.max_length + 15)
 
 
 def test_a_long_line_is_an_error_or_cut() -> None:
-    lines = ["a", "b" * (LONGEST + 1)]
-    with pytest.raises(ValueError, match=f"line 2 has {LONGEST + 1} pieces; the most is {LONGEST}"):
-        list(TRANSLATOR.stream(lines, Task()))
-    task = Task(Decoding.of(1, "log-prob"), limit=parse_limit("3"), truncate_long_lines=True)
+    lines = ["a", "b" * (MAX_SOURCE_LENGTH + 1)]
+    with pytest.raises(
+        ValueError, match=f"line 2 has {MAX_SOURCE_LENGTH + 1} tokens, and the most is {MAX_SOURCE_LENGTH}"
+    ):
+        list(TRANSLATOR.stream(lines, TranslationOptions()))
+    task = TranslationOptions(Decoding(1, "log-prob"), max_length=parse_max_length("3"), truncate=True)
     assert len(list(TRANSLATOR.stream(lines, task))) == 2
 
 
@@ -106,19 +112,23 @@ def test_one_string_is_no_list_of_lines() -> None:
 
 def test_an_expected_length_is_needed_by_scores_that_read_it() -> None:
     translator = Translator(MODEL, Letters(), Letters(), None)
-    with pytest.raises(ValueError, match=r"give --ratio 1\.1, .* or fit one with uncurse fit-length"):
-        translator.translate(["ab"])
-    assert translator.translate(["ab"], ratio=1.5) == TRANSLATOR.translate(["ab"])
-    assert translator.translate(["ab"], score="log-prob")[0].predicted is None
+    with pytest.raises(ValueError, match=r"give a length_ratio \(1\.1, .* or fit a predictor"):
+        translator.translate(["ab"], score="f1-norm")
+    assert translator.translate(["ab"], length_ratio=1.5) == TRANSLATOR.translate(["ab"])
+    assert translator.translate(["ab"], score="log-prob")[0].expected_length is None
 
 
-@pytest.mark.parametrize(("stop", "limit"), [("optimal", None), ("optimal", "3x"), ("beam-full", "q0.8")])
-def test_a_ratio_that_nothing_reads_is_refused(stop: str, limit: str | None) -> None:
-    decoding = Decoding.of(3, "length-norm", stop)
-    with pytest.raises(ValueError, match=r"a ratio of 1\.5 is not allowed"):
-        Task(decoding, None if limit is None else parse_limit(limit), ratio=1.5)
-    assert Task(decoding, parse_limit("predicted"), ratio=1.5).ratio == 1.5
-    assert Task(Decoding.of(3, "length-norm", "predicted-horizon"), ratio=1.5).ratio == 1.5
+@pytest.mark.parametrize(("stop", "max_length"), [("optimal", None), ("optimal", "3x"), ("beam-full", "q0.8")])
+def test_a_ratio_that_nothing_reads_is_refused(stop: str, max_length: str | None) -> None:
+    decoding = Decoding(3, "length-norm", stop)
+    with pytest.raises(ValueError, match=r"length_ratio = 1\.5 is not allowed"):
+        TranslationOptions(
+            decoding, None if max_length is None else parse_max_length(max_length), length_ratio=1.5
+        )
+    assert TranslationOptions(decoding, parse_max_length("predicted"), length_ratio=1.5).length_ratio == 1.5
+    assert (
+        TranslationOptions(Decoding(3, "length-norm", "predicted-horizon"), length_ratio=1.5).length_ratio == 1.5
+    )
 
 
 def test_a_record_says_everything_in_one_line() -> None:
@@ -128,7 +138,7 @@ def test_a_record_says_everything_in_one_line() -> None:
     assert [record["text"], *(other["text"] for other in record["others"])] == list(finished.texts)
     assert record["certificate"] in ("GLOBAL", "BEAM")
     assert record["gap"] == 0.0
-    assert record["predicted_length"] == 4.5
+    assert record["expected_length"] == 4.5
     assert record.keys() >= record["others"][0].keys() == {"text", "tokens", "log_prob", "score", "length"}
     assert record["score"] > record["others"][0]["score"]
     assert record.keys() >= {"steps", "model_rows", "signature"}
@@ -138,22 +148,22 @@ def test_a_record_says_everything_in_one_line() -> None:
 
 
 def test_an_infinite_gap_is_null() -> None:
-    never = LetterEncoder(seed=1, vocabulary=7, ending=-math.inf)
+    never = LetterEncoder(seed=1, vocab_size=7, ending=-math.inf)
     (truncated,) = Translator(never, Letters(), Letters(), FixedRatio(1.0)).translate(["ab"])
     assert json.loads(json_line(truncated))["gap"] is None
 
 
 def test_nothing_is_longer_than_the_model_can_tell_places_apart() -> None:
     class Bounded(LetterEncoder):  # type: ignore[misc]
-        longest_source = 5
-        longest_output = 6
+        max_source_length = 5
+        max_target_length = 6
 
-    never = Bounded(seed=1, vocabulary=7, ending=-math.inf)
+    never = Bounded(seed=1, vocab_size=7, ending=-math.inf)
     translator = Translator(never, Letters(), Letters(), FixedRatio(1.5))
-    (found,) = translator.translate(["abcde"], beam=2)
+    (found,) = translator.translate(["abcde"], beam_size=2)
     assert found.result is not None
     assert found.result.hypotheses[0].length == 6
-    with pytest.raises(ValueError, match="line 1 has 6 pieces; the most is 5"):
+    with pytest.raises(ValueError, match="line 1 has 6 tokens, and the most is 5"):
         translator.translate(["abcdef"])
 
 
@@ -173,18 +183,20 @@ class TooShort:
 def test_where_nothing_ends_within_the_default_limit_the_search_is_made_again_with_a_wider_one(
     prefix: str,
 ) -> None:
-    translator = Translator(LetterEncoder(seed=3, vocabulary=7, ending=-2.0), Letters(), Letters(), TooShort())
+    translator = Translator(LetterEncoder(seed=3, vocab_size=7, ending=-2.0), Letters(), Letters(), TooShort())
     lines = ["".join(letters) for letters in itertools.product("abcdef", repeat=2)]
 
-    def found(limit: str | None) -> list[Translation]:
-        task = Task(Decoding.of(3), parse_limit(limit) if limit else None, target_prefix=prefix)
+    def found(max_length: str | None) -> list[Translation]:
+        task = TranslationOptions(
+            Decoding(3), parse_max_length(max_length) if max_length else None, target_prefix=prefix
+        )
         return list(translator.stream(lines, task))
 
     kinds = set()
     for default, short, wide in zip(found(None), found("q0.8"), found("2x+10"), strict=True):
         assert default.result is not None
         assert short.result is not None
-        ended = short.result.optimality is not Optimality.TRUNCATED
+        ended = short.result.certificate is not Certificate.TRUNCATED
         empty = short.result.finished == 1 and short.result.hypotheses[0].length == 1
         assert default == (wide if empty or not ended else short)
         kinds.add((ended, empty))
@@ -193,35 +205,35 @@ def test_where_nothing_ends_within_the_default_limit_the_search_is_made_again_wi
 
 def test_an_empty_translation_that_is_the_best_of_several_stands() -> None:
     """The raw score likes it: a wider limit would only cost time."""
-    model = LetterEncoder(seed=3, vocabulary=7, ending=2.0)
+    model = LetterEncoder(seed=3, vocab_size=7, ending=2.0)
     translator = Translator(model, Letters(), Letters(), TooShort())
-    task = Task(Decoding.of(3, "log-prob", "exhaustive"))
+    task = TranslationOptions(Decoding(3, "log-prob", "exhaustive"))
     results = [each.result for each in translator.stream(["ab", "cd", "ef"], task)]
     assert [result.hypotheses[0].length for result in results if result is not None] == [1, 1, 1]
     assert all(result is not None and result.finished > 1 and result.steps == 3 for result in results)
 
 
-@pytest.mark.parametrize("width", [1, 3])
+@pytest.mark.parametrize("beam_size", [1, 3])
 @pytest.mark.parametrize("ending", [-4.0, 0.0, 3.0])
-def test_a_recorded_search_was_in_vain_when_a_judged_one_was(ending: float, width: int) -> None:
-    model = LetterEncoder(seed=3, vocabulary=7, ending=ending)
+def test_a_recorded_search_was_cut_off_when_a_live_one_was(ending: float, beam_size: int) -> None:
+    model = LetterEncoder(seed=3, vocab_size=7, ending=ending)
     translator = Translator(model, Letters(), Letters(), TooShort())
-    task = Task(Decoding.of(width, "length-norm", "exhaustive"), parse_limit("q0.8"))
+    task = TranslationOptions(Decoding(beam_size, "length-norm", "exhaustive"), parse_max_length("q0.8"))
     lines = ["".join(letters) for letters in itertools.product("abcdef", repeat=2)]
-    sentences = [translator.sentence(line, task) for line in lines]
+    sentences = translator.sentences([translator.encode(line) for line in lines], task)
     judged = [
-        in_vain(sentence, each.result)
+        hit_max_length(each.result, sentence.max_length)
         for sentence, each in zip(sentences, translator.stream(lines, task), strict=True)
         if each.result is not None
     ]
-    assert judged == [recorded_in_vain(trace) for trace in record(model, sentences, width)]
-    assert any(judged) != (ending == 3.0 and width == 3)
+    assert judged == [hit_max_length(trace, trace.max_length) for trace in record(model, sentences, beam_size)]
+    assert any(judged) != (ending == 3.0 and beam_size == 3)
 
 
 def test_outputs_that_the_model_has_no_places_for_are_refused_before_the_search() -> None:
-    model = LetterEncoder(seed=1, vocabulary=7, ending=1.0)
-    model.longest_output = 5
+    model = LetterEncoder(seed=1, vocab_size=7, ending=1.0)
+    model.max_target_length = 5
     translator = Translator(model, Letters(), Letters(), FixedRatio(1.5))
-    assert len(list(translator.stream(["abc"], Task(min_length=3, target_prefix="ab")))) == 1
-    with pytest.raises(ValueError, match=r"would have 6 tokens or more, .*; this model ends at 5"):
-        list(translator.stream(["abc"], Task(min_length=4, target_prefix="ab")))
+    assert len(list(translator.stream(["abc"], TranslationOptions(min_length=3, target_prefix="ab")))) == 1
+    with pytest.raises(ValueError, match=r"would have 6 tokens or more, .*; this model can output 5"):
+        list(translator.stream(["abc"], TranslationOptions(min_length=4, target_prefix="ab")))

@@ -1,9 +1,10 @@
-"""The command `uncurse`: one file for each subcommand; errors become one line and exit status 2 here."""
+"""The command `uncurse`: one file for each subcommand; here errors become one line and an exit status."""
 
 from __future__ import annotations
 
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import Annotated, Final, NoReturn
 
@@ -18,30 +19,18 @@ from uncurse.cli.serve import serve
 from uncurse.cli.study import study_app
 from uncurse.cli.train import train
 from uncurse.cli.translate import translate
+from uncurse.errors import UncurseError, missing_extra
+from uncurse.plugins import load_plugins
 from uncurse.version import VERSION
 
-# What each extra brings beside `translate`, by the module that is missed.
-EXTRAS: Final = {
-    "fastapi": "serve",
-    "lightning": "train",
-    "matplotlib": "study",
-    "prometheus_client": "serve",
-    "pyarrow": "ray",
-    "ray": "ray",
-    "sacrebleu": "study",
-    "tensorboard": "train",
-    "thot": "baseline",
-    "transformers": "huggingface",
-    "uvicorn": "serve",
-}
-
-LONGEST_MESSAGE: Final = 1000  # characters
+MAX_MESSAGE: Final = 1000  # characters
 
 app = typer.Typer(
     name="uncurse",
     help="Beam search that gets better, not worse, when the beam gets wider.",
     add_completion=False,
     rich_markup_mode=None,
+    pretty_exceptions_enable=False,
 )
 app.command()(methods)
 app.command()(translate)
@@ -63,6 +52,10 @@ def _version(asked: bool) -> None:
 @app.callback(invoke_without_command=True)
 def start(
     context: typer.Context,
+    plugin: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE_OR_MODULE", help="Load scores and stopping rules; may be given several times."),
+    ] = None,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
     ] = False,
@@ -70,30 +63,39 @@ def start(
     """Beam search that gets better, not worse, when the beam gets wider."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
+    else:
+        load_plugins(plugin or ())
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command; what a user did wrong is told in one line."""
+    """Run the command; what a user got wrong is one line and status 2, and anything else is a bug."""
     try:
         status = app(args=arguments, standalone_mode=False)  # 130 if interrupted
         sys.stdout.flush()
-    except (typer.TyperException, ValueError, OSError) as error:
+    except (typer.TyperException, UncurseError, OSError) as error:
         _give_up_output()
         if isinstance(error, BrokenPipeError):  # the reader has seen enough
             return
-        said = error.format_message() if isinstance(error, typer.TyperException) else str(error)
-        _fail(said or type(error).__name__)
+        message = error.format_message() if isinstance(error, typer.TyperException) else str(error)
+        _fail(message or type(error).__name__)
     except MemoryError:
         _fail("there is not enough memory for this")
-    except ModuleNotFoundError as error:
-        extra = EXTRAS.get((error.name or "").partition(".")[0], "translate")
-        _fail(f"{error.name} is not installed; this command needs: pip install 'uncurse[{extra}]'")
+    except KeyboardInterrupt:
+        status = 130
+    except Exception as error:
+        missing = missing_extra(error) if isinstance(error, ModuleNotFoundError) else None
+        if missing is not None:
+            _fail(str(missing))
+        _give_up_output()
+        traceback.print_exc()
+        typer.echo("uncurse: this is a bug in uncurse: please report it, with the lines above", err=True)
+        status = 1
     if status:
         sys.exit(status)
 
 
 def _give_up_output() -> None:
-    """If standard output takes no more, let go what it was given; else Python would try again at the end."""
+    """If standard output takes no more, drop what it was given; else Python would try again at the end."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -101,8 +103,8 @@ def _give_up_output() -> None:
 
 
 def _fail(message: str) -> NoReturn:
-    """Say what is wrong in one line that a terminal can be trusted with, whatever file its words come from."""
+    """Say what is wrong in one line that is safe for a terminal, whatever file its words come from."""
     words = "".join(letter if letter.isprintable() else "\ufffd" for letter in " ".join(message.split()))
-    line = words if len(words) <= LONGEST_MESSAGE else f"{words[:LONGEST_MESSAGE]} …"
+    line = words if len(words) <= MAX_MESSAGE else f"{words[:MAX_MESSAGE]} …"
     typer.echo(f"uncurse: {line}", err=True)
     sys.exit(2)

@@ -2,110 +2,167 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Final, final
 
 import typer
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from uncurse.cli.options import Language, in_utf8
-from uncurse.explaining import Explanation, standard_scores
-from uncurse.rescoring import SCORES
-from uncurse.stopping import RULES
+from uncurse.cli.options import (
+    BeamSize,
+    LengthRatio,
+    MaxLength,
+    Reward,
+    Threads,
+    in_utf8,
+    use_threads,
+    with_model_options,
+)
+from uncurse.errors import UncurseError
+from uncurse.models.loaded_model import ModelOptions
+from uncurse.scoring.scores import SCORES
+from uncurse.scoring.stopping import RULES
+from uncurse.search.explain import Candidate, Explanation, standard_scores
+
+LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+PLOT_WIDTH, PLOT_HEIGHT = 60, 12
+PADDING: Final = 3  # two spaces of padding and one between columns
 
 
+@with_model_options
 def explain(
     sentence: Annotated[str, typer.Argument(callback=in_utf8, help="The sentence to translate.")],
-    model: Annotated[str | None, typer.Option(help="A name from `uncurse models`, or a folder.")] = None,
-    beam: Annotated[int, typer.Option(min=1, help="The width of the beam.")] = 20,
-    max_length: Annotated[str | None, typer.Option(help="The most tokens, as for `uncurse translate`.")] = None,
-    reward: Annotated[float, typer.Option(help="r of the scores that need one.")] = 1.0,
-    ratio: Annotated[float | None, typer.Option(help="Expect so many target tokens per source piece.")] = None,
+    model_options: ModelOptions,
+    beam_size: BeamSize = 20,
+    max_length: MaxLength = None,
+    reward: Reward = 1.0,
+    length_ratio: LengthRatio = None,
     candidates: Annotated[int, typer.Option(min=1, help="How many finished candidates to show.")] = 10,
-    source_lang: Language = None,
-    target_lang: Language = None,
+    threads: Threads = 0,
 ) -> None:
     """Show what a search finished, which score picks what, and what each stopping rule costs and loses."""
-    from uncurse.length import parse_limit
-    from uncurse.loading import load
-    from uncurse.search import record
-    from uncurse.translator import TWO_WAYS, Task, recorded_in_vain
+    from uncurse.lengths.limits import parse_max_length
+    from uncurse.search.record import record
+    from uncurse.translation.options import TranslationOptions
+    from uncurse.translation.translator import load_translator
 
-    limit = None if max_length is None else parse_limit(max_length)
-    translator = load(model, source_lang=source_lang, target_lang=target_lang)
-    task = Task(limit=limit, ratio=ratio)
-    asked = translator.sentence(sentence, task)
-    expected = asked.predicted
-    if expected is None:
-        raise ValueError(f"an expected length is needed: {TWO_WAYS}")
-    (trace,) = record(translator.model, [asked], beam)
-    again = translator.wider(asked, task) if recorded_in_vain(trace) else None
-    if again is not None:  # as `uncurse translate` does
+    options = TranslationOptions(
+        max_length=None if max_length is None else parse_max_length(max_length), length_ratio=length_ratio
+    )
+    use_threads(threads)
+    translator = load_translator(model_options)
+    source = translator.encode(sentence)
+    if not source:
+        raise UncurseError("the sentence is empty: there is nothing to explain")
+    if len(source) > (most := translator.max_source_length):
+        raise UncurseError(f"the sentence has {len(source)} tokens, and the most is {most}")
+    (asked,) = translator.sentences([source], options)
+    (trace,) = record(translator.model, [asked], beam_size)
+    if (again := translator.retry(asked, trace, options)) is not None:
         asked = again
-        (trace,) = record(translator.model, [asked], beam)
-    explanation = Explanation(trace, expected, standard_scores(reward, translator.model.attends))
+        (trace,) = record(translator.model, [asked], beam_size)
+    expected = asked.expected_length
+    scores = standard_scores(reward, translator.model.attends, knows_length=expected is not None)
+    explanation = Explanation(trace, expected, scores)
     shown = explanation.candidates(candidates)
     if not shown:
-        raise ValueError("nothing finished within the limit: give a higher --max-length")
+        raise UncurseError(f"nothing finished within {asked.max_length} tokens: allow a higher maximum length")
     console = Console()
     if not console.is_terminal:
         console = Console(width=160)
+    known = "" if expected is None else f" · expected length {expected:.1f}"
     console.print(
-        f"{len(asked.source)} source pieces · predicted length {expected:.1f} · limit {asked.limit}"
-        f" · beam {beam} · {len(trace.finished_sums)} finished",
+        f"{len(source)} source tokens{known} · maximum length {asked.max_length} · beam size {beam_size}"
+        f" · {len(trace.finished_sums)} finished",
         highlight=False,
     )
-    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-    names = [SCORES.name(score) for score in explanation.scores]
-    table = Table(title="Finished candidates; ● is what a score picks", box=box.SIMPLE_HEAD, title_justify="left")
-    for column in ("", "n", "log p", *names[1:]):
-        table.add_column(column, justify="right")
-    table.add_column("text")
-    for index, candidate in enumerate(shown):
-        cells = [
-            f"{'● ' if score in candidate.chosen_by else ''}{value:.2f}"
-            for score, value in zip(explanation.scores, candidate.scores, strict=True)
-        ]
-        text = translator.text(candidate.tokens)
-        table.add_row(letters[index % 26], str(len(candidate.tokens)), *cells, Text(text or "(nothing)"))
-    console.print(table)
-    console.print(_plot([(len(each.tokens), each.log_prob) for each in shown], letters, expected))
-    console.print(_verdicts(explanation))
+    console.print(_candidates(shown, [translator.decode(each.tokens) for each in shown]))
+    grid = _Grid("Their scores; ● marks what a score picks", _score_cells(explanation, shown))
+    console.print(*grid.tables(console.width), sep="\n")
+    console.print(_plot([(len(each.tokens), each.log_prob) for each in shown], expected))
+    grid = _Grid("Stopping: steps · model rows, and what is lost against the whole beam", _stop_cells(explanation))
+    console.print(*grid.tables(console.width), sep="\n")
 
 
-def _plot(points: list[tuple[int, float]], letters: str, predicted: float) -> Text:
-    """Length against log-probability, with the predicted length as a line."""
-    width, height = 60, 12
-    longest = max(max(length for length, _ in points), int(predicted) + 1) + 1
-    high, low = max(value for _, value in points), min(value for _, value in points)
-    rows = [[" "] * (width + 1) for _ in range(height)]
-    line = round(predicted / longest * width)
-    for row in rows:
-        row[line] = "┊"
-    for index, (length, value) in reversed(list(enumerate(points))):  # where two meet, the first is seen
-        down = 0 if high == low else round((high - value) / (high - low) * (height - 1))
-        rows[down][round(length / longest * width)] = letters[index % 26]
-    label = f"log p {high:.1f} … {low:.1f} (down), length 0 … {longest} (across), ┊ predicted length"
-    return Text("\n".join([label, *("│" + "".join(row) for row in rows), "└" + "─" * (width + 1), ""]))
+@final
+@dataclass(frozen=True)
+class _Grid:
+    """A table of short cells, [rows][columns], that is split by columns where a console is too narrow for it."""
+
+    title: str
+    cells: list[list[str]]  # with a header row, and a name in the first column of every row
+
+    def tables(self, width: int) -> Iterator[Table]:
+        """As many tables as it takes, each with the names; nothing is cut or folded."""
+        widths = [max(map(cell_len, column)) + PADDING for column in zip(*self.cells, strict=True)]
+        first, title = 1, self.title
+        while first < len(widths):
+            last, used = first + 1, widths[0] + widths[first]
+            while last < len(widths) and used + widths[last] <= width:
+                used += widths[last]
+                last += 1
+            table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False, show_edge=False)
+            for number, name in enumerate((self.cells[0][0], *self.cells[0][first:last])):
+                table.add_column(Text(name), justify="right" if number else "left", no_wrap=True)
+            for row in self.cells[1:]:
+                table.add_row(*map(Text, (row[0], *row[first:last])))
+            yield table
+            first, title = last, ""
 
 
-def _verdicts(explanation: Explanation) -> Table:
-    names = [entry.name for entry in RULES]
+def _letter(index: int) -> str:
+    return LETTERS[index % len(LETTERS)]
+
+
+def _candidates(shown: Sequence[Candidate], texts: Sequence[str]) -> Table:
     table = Table(
-        title="Stopping: step, model rows, and what is lost against the whole beam", box=box.SIMPLE_HEAD,
-        title_justify="left",
-    )  # fmt: skip
-    table.add_column("score")
-    for name in names:
-        table.add_column(name, justify="right")
-    verdicts = iter(explanation.verdicts())
+        title="Finished candidates", box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False, show_edge=False
+    )
+    for name in ("", "n", "log p"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("text", overflow="fold")
+    for index, (each, text) in enumerate(zip(shown, texts, strict=True)):
+        table.add_row(_letter(index), str(len(each.tokens)), f"{each.log_prob:.2f}", Text(text or "(nothing)"))
+    return table
+
+
+def _score_cells(explanation: Explanation, shown: Sequence[Candidate]) -> list[list[str]]:
+    rows = [["score", *(_letter(index) for index in range(len(shown)))]]
+    for place, score in enumerate(explanation.scores):
+        cells = [f"{'● ' if score in each.chosen_by else ''}{each.scores[place]:.2f}" for each in shown]
+        rows.append([SCORES.spec(score), *cells])
+    return rows
+
+
+def _stop_cells(explanation: Explanation) -> list[list[str]]:
+    rows = [["score", *(RULES.spec(rule) for rule in explanation.rules)]]
+    outcomes = iter(explanation.outcomes())
     for score in explanation.scores:
         cells = []
-        for _ in names:
-            verdict = next(verdicts)
-            lost = f" −{verdict.loss:.2f}" if verdict.loss > 0 else ""
-            cells.append(f"{verdict.result.steps} · {verdict.result.rows}{lost}")
-        table.add_row(SCORES.spec(score), *cells)
-    return table
+        for _ in explanation.rules:
+            outcome = next(outcomes)
+            lost = f" −{outcome.loss:.2f}" if outcome.loss > 0 else ""
+            cells.append(f"{outcome.result.steps} · {outcome.result.model_rows}{lost}")
+        rows.append([SCORES.spec(score), *cells])
+    return rows
+
+
+def _plot(points: list[tuple[int, float]], expected_length: float | None) -> Text:
+    """Length against log-probability, with the expected length as a line."""
+    longest = max(*(length for length, _ in points), int(expected_length or 0) + 1) + 1
+    high, low = max(value for _, value in points), min(value for _, value in points)
+    rows = [[" "] * (PLOT_WIDTH + 1) for _ in range(PLOT_HEIGHT)]
+    if expected_length is not None:
+        for row in rows:
+            row[round(expected_length / longest * PLOT_WIDTH)] = "┊"
+    for index, (length, value) in reversed(list(enumerate(points))):  # where two meet, the first is seen
+        down = 0 if high == low else round((high - value) / (high - low) * (PLOT_HEIGHT - 1))
+        rows[down][round(length / longest * PLOT_WIDTH)] = _letter(index)
+    line = "" if expected_length is None else ", ┊ expected length"
+    label = f"log p {high:.1f} … {low:.1f} (down), length 0 … {longest} (across){line}"
+    return Text("\n".join([label, *("│" + "".join(row) for row in rows), "└" + "─" * (PLOT_WIDTH + 1), ""]))

@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from uncurse.coverage import COVERAGE_FLOOR
-from uncurse.registry import Entry, Registry, parameters_of
-from uncurse.rescoring import SCORES
-from uncurse.stopping import RULES
+from uncurse.scoring.coverage import COVERAGE_FLOOR
+from uncurse.scoring.registry import Entry, Registry, parameters_of
+from uncurse.scoring.scores import SCORES
+from uncurse.scoring.stopping import RULES
 
 
 def methods() -> None:
@@ -24,8 +24,8 @@ def methods() -> None:
     console.print(_table("Scores", SCORES))
     console.print(_table("Stopping rules", RULES))
     console.print(
-        "S log-probability · n length with </s> · L predicted length · R limit · b beam width\n"
-        f"|x| source pieces · c_i attention that piece i received · ε = {COVERAGE_FLOOR:g}\n"
+        "S log-probability · n length with </s> · L expected length · R maximum length · b beam size\n"
+        f"|x| source tokens · c_i attention that token i received · ε = {COVERAGE_FLOOR:g}\n"
         "r_t mean cost of the b best tokens of step t\n"
         "bound: the highest score that any completion of a prefix could still reach\n"
         "Parameters are written after the name: --score gnmt:alpha=0.2,beta=0.2 --stop beam-full:patience=2",
@@ -37,7 +37,7 @@ def _table(title: str, registry: Registry[Any]) -> Table:
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for column in ("name", "formula", "parameters", "source"):
         table.add_column(column, no_wrap=column == "name", overflow="fold")
-    for entry in registry:
+    for entry in registry.values():
         table.add_row(entry.name, Text(entry.formula), Text(_parameters(entry)), Text(entry.source))
     return table
 

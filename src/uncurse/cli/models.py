@@ -1,4 +1,4 @@
-"""`uncurse models`: which models there are, and how to get one."""
+"""`uncurse models`: list the models and download one."""
 
 from __future__ import annotations
 
@@ -9,53 +9,53 @@ from typing import Annotated
 
 import typer
 
-from uncurse.catalogue import BOXED, CATALOGUE, Entry, folder_of, known
-from uncurse.catalogue import get as fetched
-from uncurse.signals import answered
+from uncurse.models.download import download, downloaded_folder
+from uncurse.models.pretrained_models import BUNDLED, PRETRAINED, PretrainedModel, get_pretrained
+from uncurse.signals import handle_signals
 
-models_app = typer.Typer(help="The models there are; `get` fetches one.", rich_markup_mode=None)
+models_app = typer.Typer(help="List the models; `get` downloads one.", rich_markup_mode=None)
 
 
 @models_app.callback(invoke_without_command=True)
 def models(context: typer.Context) -> None:
-    """List the models: the one in the box and those that can be fetched."""
+    """List the models: the bundled one and those that can be downloaded."""
     if context.invoked_subcommand is not None:
         return
-    if BOXED.is_dir():
-        size = sum(path.stat().st_size for path in BOXED.iterdir())
-        typer.echo(f"{BOXED.name}: Chinese to English, {_megabytes(size)}\n  comes with uncurse, in {BOXED}")
-    for entry in CATALOGUE:
-        typer.echo(_description(entry, folder_of(entry.name)))
+    if BUNDLED.is_dir():
+        size = sum(path.stat().st_size for path in BUNDLED.iterdir())
+        typer.echo(f"{BUNDLED.name}: Chinese to English, {_megabytes(size)}\n  comes with uncurse, in {BUNDLED}")
+    for model in PRETRAINED:
+        typer.echo(_description(model, downloaded_folder(model.name)))
 
 
 @models_app.command()
 def get(name: Annotated[str, typer.Argument(help="A name from `uncurse models`.")]) -> None:
-    """Fetch a model into the user's cache, once, and say where it is."""
-    if name == BOXED.name and BOXED.is_dir():
-        typer.echo(f"{name} comes with uncurse, in {BOXED}")
+    """Download a model into the cache, unless it is there, and say where it is."""
+    if name == BUNDLED.name and BUNDLED.is_dir():
+        typer.echo(f"{name} comes with uncurse, in {BUNDLED}")
         return
-    entry = known(name)
-    if folder_of(name) is None:
-        typer.echo(f"fetching some {_megabytes(entry.source.size)}; this may take minutes", err=True)
-    with answered(_leave, signal.SIGTERM, signal.SIGHUP):
-        folder = fetched(name)
-    typer.echo(f"{name} is in {folder}\n{entry.attribution}\nlicence: {entry.licence}")
+    model = get_pretrained(name)
+    if downloaded_folder(name) is None:
+        typer.echo(f"downloading {_megabytes(model.source.size)}; this may take minutes", err=True)
+    with handle_signals(_exit, signal.SIGTERM, signal.SIGHUP):
+        folder = download(name)
+    typer.echo(f"{name} is in {folder}\n{model.attribution}\nlicence: {model.licence}")
 
 
-def _leave(number: int) -> None:
-    """End in order: what was begun is cleared away, and what was started is ended, too."""
+def _exit(number: int) -> None:
+    """Exit by an exception, so that temporary files are removed and pip is ended."""
     raise SystemExit(128 + number)
 
 
-def _description(entry: Entry, folder: Path | None) -> str:
+def _description(model: PretrainedModel, folder: Path | None) -> str:
     return "\n  ".join(
         (
-            f"{entry.name}: {entry.languages}, {_megabytes(entry.size)}",
-            f"not fetched; uncurse models get {entry.name}" if folder is None else f"fetched, in {folder}",
-            entry.about,
-            entry.attribution,
-            f"licence: {entry.licence}",
-            f"from: {entry.source.project} {entry.source.version} in the package registry",
+            f"{model.name}: {model.languages}, {_megabytes(model.size)}",
+            f"not downloaded; uncurse models get {model.name}" if folder is None else f"downloaded, in {folder}",
+            model.about,
+            model.attribution,
+            f"licence: {model.licence}",
+            f"from: {model.source.project} {model.source.version} in the package index",
         )
     )
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from functools import wraps
+from typing import Annotated, Any, Final
 
 import typer
+
+from uncurse.models.loaded_model import ModelOptions
 
 
 def in_utf8(text: str) -> str:
@@ -16,13 +22,67 @@ def in_utf8(text: str) -> str:
     return text
 
 
-BatchTokens = Annotated[int, typer.Option(min=1, help="Source pieces searched for together.")]
+Model = Annotated[str | None, typer.Option(help="A name from `uncurse models`, or a folder.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps.")]
-Dtype = Annotated[str, typer.Option(help="float32, int8, bfloat16 or float16: what a Transformer computes in.")]
-Language = Annotated[str | None, typer.Option(help="For models of many languages.")]
+Dtype = Annotated[str, typer.Option(help="float32, int8, bfloat16 or float16: what a Marian model computes in.")]
+Language = Annotated[str | None, typer.Option(help="For models of several languages.")]
 WithoutScript = Annotated[
-    str | None, typer.Option(help="Never say pieces with letters of a script (cjk, cyrillic, …); faster.")
+    str | None, typer.Option(help="Leave tokens with letters of a script (cjk, cyrillic, …) out; faster.")
 ]
-Threads = Annotated[int, typer.Option(min=0, help="CPU threads; 0 leaves it to PyTorch.")]
+BeamSize = Annotated[int, typer.Option("--beam-size", "-b", min=1, help="How many hypotheses a step keeps.")]
+MaxLength = Annotated[
+    str | None, typer.Option(help="The most tokens: 100, 2x+10, q0.95 or predicted. Default: q0.8, then 2x+10.")
+]
+LengthRatio = Annotated[
+    float | None, typer.Option(help="Expect so many target tokens per source token instead of predicting.")
+]
+Reward = Annotated[float, typer.Option(help="r of the scores that need one.")]
+BatchTokens = Annotated[int, typer.Option(min=1, help="Source tokens that are searched for together.")]
+MAX_THREADS: Final = 1024  # PyTorch crashes where it cannot start as many as it was told
+Threads = Annotated[int, typer.Option(min=0, max=MAX_THREADS, help="CPU threads; 0 leaves it to PyTorch.")]
 Engine = Annotated[str | None, typer.Option(help="ray, or ray:ADDRESS of a cluster, instead of this process.")]
 Workers = Annotated[int, typer.Option(min=0, help="How many on the cluster; 0: as many as it has room for.")]
+
+# The flag of each field of `ModelOptions`.
+MODEL_FLAGS: Final[Mapping[str, object]] = {
+    "model": Model,
+    "device": Device,
+    "dtype": Dtype,
+    "source_lang": Language,
+    "target_lang": Language,
+    "without_script": WithoutScript,
+}
+MODEL: Final = "model_options"  # the parameter of a command that stands for them
+
+
+def with_model_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the flags that choose a model; its parameter `model_options` receives them as one value.
+
+    Typer makes flags of the parameters of a function, so this writes the parameters down, once for all commands.
+    """
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    flags = [
+        inspect.Parameter(field.name, keyword, default=field.default, annotation=MODEL_FLAGS[field.name])
+        for field in fields(ModelOptions)
+    ]
+    parameters = []
+    for name, parameter in inspect.signature(command, eval_str=True).parameters.items():
+        parameters += flags if name == MODEL else [parameter.replace(kind=keyword)]
+
+    @wraps(command)
+    def called(**given: Any) -> None:  # noqa: ANN401  (what Typer has parsed)
+        chosen = {field.name: given.pop(field.name) for field in fields(ModelOptions)}
+        command(**given, **{MODEL: ModelOptions(**chosen)})
+
+    called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    called.__annotations__ = {each.name: each.annotation for each in parameters}
+    return called
+
+
+def use_threads(threads: int) -> int:
+    """Let PyTorch use so many threads, or as many as it likes; how many they are."""
+    import torch
+
+    if threads:
+        torch.set_num_threads(threads)
+    return torch.get_num_threads()

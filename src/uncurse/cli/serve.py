@@ -7,50 +7,78 @@ from typing import Annotated
 
 import typer
 
-from uncurse.cli.options import BatchTokens, Device, Dtype, Language, Threads, WithoutScript
+from uncurse.cli.options import BatchTokens, Threads, use_threads, with_model_options
+from uncurse.models.loaded_model import ModelOptions
 
 
+@with_model_options
 def serve(
-    model: Annotated[str | None, typer.Option(help="A name from `uncurse models`, or a folder.")] = None,
-    host: Annotated[str, typer.Option(help="Where to listen; by default nobody else can reach it.")] = "127.0.0.1",
+    model_options: ModelOptions,
+    host: Annotated[
+        str, typer.Option(help="The address to listen at; by default only this computer can reach it.")
+    ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8000,
     token_file: Annotated[
         Path | None, typer.Option(help="A file with a token that requests must bring: Authorization: Bearer …")
     ] = None,
-    examples: Annotated[Path | None, typer.Option(help="Sentences to pick on the page, one on each line.")] = None,
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option(help="A host name to answer for besides the address and localhost; may be repeated."),
+    ] = None,
+    examples: Annotated[
+        Path | None, typer.Option(help="A file with example sentences for the page, one on each line.")
+    ] = None,
     max_body: Annotated[int, typer.Option(min=1, help="The most bytes of a request.")] = 1 << 18,
     max_sentences: Annotated[int, typer.Option(min=1, help="The most sentences of a request.")] = 64,
-    max_pieces: Annotated[int, typer.Option(min=1, help="The most source pieces of a sentence.")] = 250,
-    max_beam: Annotated[int, typer.Option(min=1, help="The widest beam.")] = 100,
-    max_waiting: Annotated[int, typer.Option(min=1, help="Sentences that may wait; then requests get 503.")] = 256,
+    max_source_length: Annotated[int, typer.Option(min=1, help="The most tokens of a sentence.")] = 250,
+    max_beam_size: Annotated[int, typer.Option(min=1, help="The largest beam size.")] = 100,
+    max_waiting: Annotated[
+        int, typer.Option(min=1, help="The most sentences in the queue; beyond that requests get 503.")
+    ] = 256,
     deadline: Annotated[float, typer.Option(help="Seconds within which every request is answered.")] = 60.0,
+    max_connections: Annotated[int, typer.Option(min=1, help="The most open connections.")] = 500,
+    client_timeout: Annotated[
+        float, typer.Option(help="Seconds that a client has to send a request and to take the response.")
+    ] = 20.0,
     batch_tokens: BatchTokens = 1500,
-    device: Device = "cpu",
-    dtype: Dtype = "float32",
-    source_lang: Language = None,
-    target_lang: Language = None,
-    without_script: WithoutScript = None,
     threads: Threads = 0,
 ) -> None:
-    """Answer requests to translate, batched together, and show searches on a page; Ctrl-C stops it."""
+    """Translate over HTTP, with the sentences of all requests batched together; Ctrl-C stops it."""
     from uncurse.serving.app import Service
     from uncurse.serving.examples import examples_for, read_examples
-    from uncurse.serving.options import Limits
-    from uncurse.serving.running import address_of, is_loopback, listen, name_of, read_token, run
+    from uncurse.serving.hosts import host_policy
+    from uncurse.serving.limits import ServiceLimits
+    from uncurse.serving.server import display_name, is_loopback, listen, read_token, run, url_of
 
-    limits = Limits(max_body, max_sentences, max_pieces, max_beam, max_waiting, deadline, batch_tokens)
+    limits = ServiceLimits(
+        body=max_body,
+        sentences=max_sentences,
+        source_length=max_source_length,
+        beam_size=max_beam_size,
+        waiting=max_waiting,
+        deadline=deadline,
+        batch_tokens=batch_tokens,
+        connections=max_connections,
+        client_timeout=client_timeout,
+    )
     token = None if token_file is None else read_token(token_file)
-    chosen = examples_for(model) if examples is None else read_examples(examples)
+    model = model_options.model
+    sentences = examples_for(model) if examples is None else read_examples(examples)
     with listen(host, port) as listening:
-        import torch
+        hosts = host_policy(host, listening.getsockname()[0], allowed_host or ())
+        from uncurse.translation.translator import load_translator
 
-        from uncurse.loading import load
-
-        if threads:
-            torch.set_num_threads(threads)
-        translator = load(model, device, dtype, source_lang, target_lang, without_script)
-        service = Service(translator, name_of(model), limits, token, chosen)
-        typer.echo(f"{service.name} is served at {address_of(listening)}")
+        use_threads(threads)
+        translator = load_translator(model_options)
+        service = Service(
+            translator=translator,
+            name=display_name(model),
+            limits=limits,
+            token=token,
+            examples=sentences,
+            hosts=hosts,
+        )
+        typer.echo(f"{service.name} is served at {url_of(listening)}")
         if token is None and not is_loopback(listening):
-            typer.echo("anyone who can reach this address can use it; --token-file asks for a token", err=True)
+            typer.echo("anyone who can reach this address can use it; --token-file requires a token", err=True)
         run(service, listening)

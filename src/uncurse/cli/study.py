@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections import Counter as Tally
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -14,11 +15,12 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from uncurse.cli.counter import Counter
-from uncurse.cli.options import Engine, Workers
+from uncurse.cli.options import Engine, Workers, use_threads
+from uncurse.cli.progress import line_progress
+from uncurse.errors import UncurseError
 
 if TYPE_CHECKING:
-    from uncurse.study.opened import Study
+    from uncurse.study.study import Study
 
 
 class Baseline(StrEnum):
@@ -36,10 +38,9 @@ Data = Annotated[Path, typer.Option(help="Where the plan's text files are.")]
 @study_app.command()
 def plan(plan: PlanFile, out: Out, data: Data = Path()) -> None:
     """Show what will be decoded and how long it will take."""
-    from uncurse.study.costs import forecast
+    from uncurse.study.forecast import forecast
 
-    study = _opened(plan, data, out)
-    Console().print(forecast(study))
+    Console().print(forecast(_loaded(plan, data, out)))
 
 
 @study_app.command()
@@ -50,30 +51,31 @@ def run(
     engine: Engine = None,
     workers: Workers = 0,
 ) -> None:
-    """Decode once for each test set and width. Interrupt it as you like: it goes on where it was."""
-    from uncurse.engines.cluster import engine_of, found_anywhere
-    from uncurse.engines.local import Local
-    from uncurse.study.running import Opening, open_parts, run_study
+    """Decode once for each test set and beam size. Interrupt it as you like: it goes on where it was."""
+    from uncurse.executors.local import LocalExecutor
+    from uncurse.executors.ray_cluster import absolute_model, executor_of
+    from uncurse.study.run import LoadStepModel, missing_jobs, run_study
 
     if workers and not engine:
-        raise ValueError("--workers needs --engine ray")
-    study = _opened(plan, data, out)
-    running = engine_of(engine, workers, study.plan.threads, "cpu") if engine else Local()
-    opening = Opening(found_anywhere(study.plan.model), study.plan.dtype) if engine else lambda: study.model
-    parts = [part for part, _ in open_parts(study)]
-    left, failures = Tally(part.name for part in parts), 0
+        raise UncurseError("--workers needs --engine ray")
+    study = _loaded(plan, data, out)
+    executor = executor_of(engine, workers, study.plan.threads, "cpu") if engine else LocalExecutor()
+    there = replace(study.plan.model_options, model=absolute_model(study.plan.model))
+    setup = LoadStepModel(there) if engine else lambda: study.model
+    jobs = [job for job, _ in missing_jobs(study)]
+    left, failures = Counter(job.name for job in jobs), 0
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("time left"), TimeRemainingColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        task, start = bar.add_task("decoding", total=sum(part.rows for part in parts)), time.perf_counter()
-        for part, reason in run_study(study, running, opening):
-            bar.update(task, description=part.name, advance=part.rows)
-            left[part.name] -= 1
-            if reason:
+        task, start = bar.add_task("decoding", total=sum(job.rows for job in jobs)), time.perf_counter()
+        for job, failure in run_study(study, executor, setup):
+            bar.update(task, description=job.name, advance=job.rows)
+            left[job.name] -= 1
+            if failure is not None:
                 failures += 1
-                typer.echo(f"uncurse: a part of {part.name} failed: {reason}", err=True)
-            elif not left[part.name] and not console.is_terminal:
-                typer.echo(f"{part.name}: done after {time.perf_counter() - start:.0f} s", err=True)
+                typer.echo(f"uncurse: a part of {job.name} failed: {failure.reason}", err=True)
+            elif not left[job.name] and not console.is_terminal:
+                typer.echo(f"{job.name}: done after {time.perf_counter() - start:.0f} s", err=True)
     if failures:
         typer.echo(f"uncurse: {failures} parts are missing; run it again to do them", err=True)
         raise typer.Exit(1)
@@ -83,19 +85,19 @@ def run(
 @study_app.command()
 def report(plan: PlanFile, out: Out, data: Data = Path()) -> None:
     """Judge the traces: tables, figures and one page, all in the folder of the study."""
-    from uncurse.study.costs import saved
-    from uncurse.study.evaluating import evaluate
-    from uncurse.study.reporting import write_report
+    from uncurse.study.evaluate import evaluate
+    from uncurse.study.forecast import time_saved
+    from uncurse.study.report.write import write_report
 
     console = Console(stderr=True)
-    with console.status("opening") as status:
+    with console.status("loading") as status:
         start = time.perf_counter()
-        findings = evaluate(_opened(plan, data, out), status.update)
+        findings = evaluate(_loaded(plan, data, out), status.update)
         seconds = time.perf_counter() - start
         status.update("writing")
         commands = [f"uncurse study {each} {plan.name} --data DATA --out FOLDER" for each in ("run", "report")]
         written = write_report(findings, out, commands)
-    typer.echo(saved(findings, seconds))
+    typer.echo(time_saved(findings, seconds))
     typer.echo(f"{len(written)} files are in {out}; open {out / 'report.html'}")
 
 
@@ -107,55 +109,57 @@ def baseline(
     data: Data = Path(),
 ) -> None:
     """Train another system on the plan's training text and translate its test sets: a row of the main table."""
-    from uncurse.study.phrase_based import train_phrase_based, translate_phrase_based
+    from uncurse.study.baseline.phrase_based import train_phrase_based, translate_phrase_based
     from uncurse.study.plan import read_plan
     from uncurse.text.lines import read_lines
-    from uncurse.training.recipe import Corpus
+    from uncurse.text.parallel import ParallelFiles
 
     read = read_plan(plan)
     if not read.training:
-        raise ValueError(f"{plan} names no [[training]] text for the baseline")
+        raise UncurseError(f"{plan} names no [[training]] text for the baseline")
 
-    def located(source: str, targets: tuple[str, ...]) -> Corpus:
-        return Corpus(str(data / source), tuple(str(data / target) for target in targets))
+    def located(source: str, targets: tuple[str, ...]) -> ParallelFiles:
+        return ParallelFiles(str(data / source), tuple(str(data / target) for target in targets))
 
     folder = out / kind.value
+    model = folder / "model"
     training = [located(corpus.source, corpus.targets) for corpus in read.training]
     dev = located(read.dev.source, read.dev.references)
-    train_phrase_based(training, dev, folder / "model", read.lowercase, lambda text: typer.echo(text, err=True))
+    train_phrase_based(training, dev, model, read.lowercase, lambda text: typer.echo(text, err=True))
+    settings = (model / "model.json").read_text()
     for name, files in (("dev", read.dev), ("test", read.test)):
         lines = read_lines(data / files.source)
-        translate = partial(translate_phrase_based, folder / "model", lowercase=read.lowercase)
-        with Counter(f"{name}: translated", 0, len(lines)) as counter:
-            _translate_shards(
-                lines, translate, folder / f"{name}.txt", (folder / "model" / "model.json").read_text(), counter
-            )
+        translate = partial(translate_phrase_based, model, lowercase=read.lowercase)
+        with line_progress(f"{name}: translated", len(lines)) as advance:
+            _translate_shards(lines, translate, folder / f"{name}.txt", settings, advance)
     typer.echo(f"the translations are in {folder}; uncurse study report shows them beside the others")
 
 
 def _translate_shards(
-    lines: Sequence[str], translate: Callable[[Sequence[str]], Iterable[str]], out: Path, means: str, bar: Counter
+    lines: Sequence[str],
+    translate: Callable[[Sequence[str]], Iterable[str]],
+    out: Path,
+    settings: str,
+    advance: Callable[[int], None],
 ) -> None:
     """Translate what an earlier run has not."""
-    from uncurse.parts import Parts
-    from uncurse.shards import shards_of
-    from uncurse.text.corpora import Form, write_corpus
+    from uncurse.text.corpus_formats import CorpusFormat, write_corpus
+    from uncurse.translation.resumable_output import ResumableOutput
+    from uncurse.translation.shards import shards_of
 
-    parts, count = Parts(out, means, resume=True), 0
+    parts, count = ResumableOutput(out, settings, resume=True), 0
     for shard in shards_of(lines):
         if not parts.has(shard):
             parts.add(shard, "".join(f"{line}\n" for line in translate(shard.lines)).encode())
-        bar.advance_shard(len(shard.lines))
+        advance(len(shard.lines))
         count += 1
-    parts.finish(count, partial(write_corpus, Form.TEXT))
+    parts.finish(count, partial(write_corpus, CorpusFormat.TEXT))
 
 
-def _opened(plan: Path, data: Path, out: Path) -> Study:
-    import torch
-
-    from uncurse.study.opened import open_study
+def _loaded(plan: Path, data: Path, out: Path) -> Study:
     from uncurse.study.plan import read_plan
+    from uncurse.study.study import load_study
 
     read = read_plan(plan)
-    torch.set_num_threads(read.threads)
-    return open_study(read, data, out)
+    use_threads(read.threads)
+    return load_study(read, data, out)

@@ -3,68 +3,66 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, final
 
 import typer
 
-from uncurse.cli.counter import Counter
 from uncurse.cli.options import (
     BatchTokens,
-    Device,
-    Dtype,
+    BeamSize,
     Engine,
-    Language,
+    LengthRatio,
+    MaxLength,
     Threads,
-    WithoutScript,
     Workers,
     in_utf8,
+    use_threads,
+    with_model_options,
 )
+from uncurse.cli.progress import line_progress
+from uncurse.errors import UncurseError
+from uncurse.models.loaded_model import ModelOptions
 
 if TYPE_CHECKING:
-    from uncurse.corpus import Opening
-    from uncurse.records import Style
-    from uncurse.translator import Task
+    from uncurse.executors.local import Executor
+    from uncurse.translation.options import TranslationOptions
+    from uncurse.translation.records import Style
 
 
+@with_model_options
 def translate(
+    model_options: ModelOptions,
     files: Annotated[
         list[Path] | None,
         typer.Argument(help="Text, .jsonl or .parquet with a field `text`; standard input if none."),
     ] = None,
-    model: Annotated[str | None, typer.Option(help="A name from `uncurse models`, or a folder.")] = None,
-    beam: Annotated[int, typer.Option(min=1, help="The width of the beam.")] = 10,
-    score: Annotated[str, typer.Option(help="How hypotheses are scored; see `uncurse methods`.")] = "bp-norm",
+    beam_size: BeamSize = 10,
+    score: Annotated[
+        str | None,
+        typer.Option(help="See `uncurse methods`. Default: f1-norm if a length is expected, else length-norm."),
+    ] = None,
     stop: Annotated[str, typer.Option(help="When the search stops; see `uncurse methods`.")] = "optimal",
     n_best: Annotated[
         int,
         typer.Option(min=1, help="How many translations of each line; above 1 as `line ||| text ||| score`."),
     ] = 1,
     slots: Annotated[
-        str, typer.Option(help="occupy or refill: what an ended hypothesis costs the beam.")
+        str, typer.Option(help="occupy or refill: what a hypothesis that ends costs the beam.")
     ] = "occupy",
-    max_length: Annotated[
-        str | None,
-        typer.Option(help="The most tokens: 100, 2x+10, q0.95 or predicted. Default: q0.8, then 2x+10."),
-    ] = None,
+    max_length: MaxLength = None,
     min_length: Annotated[int, typer.Option(min=0, help="The fewest tokens, </s> included.")] = 0,
-    ratio: Annotated[
-        float | None, typer.Option(help="Expect so many target tokens per source piece instead of predicting.")
-    ] = None,
+    length_ratio: LengthRatio = None,
     target_prefix: Annotated[
-        str, typer.Option(callback=in_utf8, help="Begin every translation with the pieces of these words.")
+        str, typer.Option(callback=in_utf8, help="Begin every translation with these words.")
     ] = "",
     batch_tokens: BatchTokens = 1500,
-    device: Device = "cpu",
-    dtype: Dtype = "float32",
-    source_lang: Language = None,
-    target_lang: Language = None,
-    without_script: WithoutScript = None,
+    truncate: Annotated[
+        bool, typer.Option("--truncate", help="Cut lines that are too long for the model; otherwise an error.")
+    ] = False,
     threads: Threads = 0,
-    long_lines: Annotated[
-        str, typer.Option(help="error or truncate: what to do with a line that is too long.")
-    ] = "error",
     json: Annotated[bool, typer.Option("--json", help="A JSON record for each line.")] = False,
     out: Annotated[
         Path | None,
@@ -74,109 +72,115 @@ def translate(
     engine: Engine = None,
     workers: Workers = 0,
 ) -> None:
-    """Translate text, line by line; each translation is proved as far as the stopping rule goes."""
-    from uncurse.corpus import Opening
-    from uncurse.decoding import Decoding
-    from uncurse.length import parse_limit
-    from uncurse.records import Style
-    from uncurse.text.corpora import Form
-    from uncurse.translator import Task
+    """Translate text, line by line; each translation has a certificate of how good it is."""
+    from uncurse.lengths.limits import parse_max_length
+    from uncurse.scoring.decoding import Decoding
+    from uncurse.text.corpus_formats import CorpusFormat
+    from uncurse.translation.options import TranslationOptions
+    from uncurse.translation.records import Style
 
-    if long_lines not in ("error", "truncate"):
-        raise ValueError(f"--long-lines {long_lines!r} is not allowed: write error or truncate")
     for name, given in (("--resume", resume), ("--engine", engine)):
         if given and out is None:
-            raise ValueError(f"{name} needs --out: there is no file to write to")
+            raise UncurseError(f"{name} needs --out: there is no file to write to")
     if out is not None and out.is_dir():
-        raise ValueError(f"--out {out} is a folder: name a file")
+        raise UncurseError(f"--out {out} is a folder: name a file")
     if workers and not engine:
-        raise ValueError("--workers needs --engine ray")
-    task = Task(
-        Decoding.of(beam, score, stop, n_best, slots),
-        None if max_length is None else parse_limit(max_length),
-        ratio,
-        min_length,
-        target_prefix,
-        batch_tokens,
-        long_lines == "truncate",
+        raise UncurseError("--workers needs --engine ray")
+    options = TranslationOptions(
+        decoding=Decoding(beam_size, score, stop, n_best, slots),
+        max_length=None if max_length is None else parse_max_length(max_length),
+        min_length=min_length,
+        length_ratio=length_ratio,
+        target_prefix=target_prefix,
+        batch_tokens=batch_tokens,
+        truncate=truncate,
     )
-    as_records = json or (out is not None and Form.of(out) is not Form.TEXT)
+    as_records = json or (out is not None and CorpusFormat.of(out) is not CorpusFormat.TEXT)
     style = Style.JSON if as_records else Style.TEXT if n_best == 1 else Style.N_BEST
-    opening = Opening(model, device, dtype, source_lang, target_lang, without_script)
+    task = _Task(tuple(files or ()), model_options, options, style, threads)
     if out is None:
-        _to_standard_output(files or [], opening, task, style, threads)
+        _to_standard_output(task)
     else:
-        _to_file(files or [], opening, task, style, threads, out, resume, engine, workers)
+        _to_file(task, out, resume, _executor(task, engine, workers))
 
 
-def _to_standard_output(files: list[Path], opening: Opening, task: Task, style: Style, threads: int) -> None:
-    from uncurse.shards import LINES, shards_of
-    from uncurse.text.corpora import sentences_of
+@final
+@dataclass(frozen=True)
+class _Task:
+    """What is translated, by which model, how, and how it is written."""
 
-    _use_threads(threads)
-    lines, total = sentences_of(files), _total(files)
-    translator = opening()
-    at_once = 1 if not files and sys.stdin.isatty() else LINES
-    with Counter("translated", 0, total, shown=not sys.stdout.isatty()) as counter:
+    files: tuple[Path, ...]
+    model: ModelOptions
+    options: TranslationOptions
+    style: Style
+    threads: int
+
+    @property
+    def total(self) -> int | None:
+        """How many lines there are, if they can be counted."""
+        from uncurse.text.corpus_formats import read_sentences
+
+        countable = self.files and all(path.is_file() for path in self.files)
+        return sum(1 for _ in read_sentences(self.files)) if countable else None
+
+
+def _executor(task: _Task, engine: str | None, workers: int) -> Executor | None:
+    """Other processes than this one, if they are asked for."""
+    from uncurse.executors.ray_cluster import executor_of
+
+    return executor_of(engine, workers, task.threads, task.model.device) if engine else None
+
+
+def _to_standard_output(task: _Task) -> None:
+    from uncurse.text.corpus_formats import read_sentences
+    from uncurse.translation.shards import MAX_LINES, shards_of
+    from uncurse.translation.translator import load_translator
+
+    use_threads(task.threads)
+    total = task.total
+    translator = load_translator(task.model)
+    at_once = 1 if not task.files and sys.stdin.isatty() else MAX_LINES
+    with line_progress("translated", total, shown=not sys.stdout.isatty()) as advance:
         number = 0
-        for shard in shards_of(lines, at_once):
-            for translation in translator.shard(shard, task):
-                typer.echo(style.line(translation, number))
+        for shard in shards_of(read_sentences(task.files), at_once):
+            for translation in translator.translate_shard(shard, task.options):
+                typer.echo(task.style.line(translation, number))
                 number += 1
-                counter.advance()
+                advance(1)
 
 
-def _to_file(
-    files: list[Path],
-    opening: Opening,
-    task: Task,
-    style: Style,
-    threads: int,
-    out: Path,
-    resume: bool,
-    engine: str | None,
-    workers: int,
-) -> None:
-    from uncurse.corpus import Work, translate_corpus
-    from uncurse.engines.cluster import engine_of, found_anywhere
-    from uncurse.engines.local import Local
-    from uncurse.parts import Parts
-    from uncurse.shards import Shard, shards_of
-    from uncurse.text.corpora import Form, sentences_of
+def _to_file(task: _Task, out: Path, resume: bool, cluster: Executor | None) -> None:
+    from uncurse.executors.local import LocalExecutor
+    from uncurse.executors.ray_cluster import absolute_model
+    from uncurse.text.corpus_formats import CorpusFormat, read_sentences
+    from uncurse.translation.resumable_output import ResumableOutput
+    from uncurse.translation.shards import shards_of
+    from uncurse.translation.translate_corpus import ShardJob, translate_corpus
+    from uncurse.translation.translator import load_translator
 
-    running = engine_of(engine, workers, threads, opening.device) if engine else Local()
-    used = _use_threads(threads or int(bool(engine)))
-    lines, total = sentences_of(files), _total(files)
-    translator = opening()  # of a cluster's workers each has its own; here it is asked for its signature
+    threads = use_threads(task.threads or int(cluster is not None))
+    total = task.total
+    translator = load_translator(task.model)  # on a cluster each worker has its own; this one knows its signature
     signature = translator.signature
-    parts = Parts(out, f"{signature} {task} {style.name} {opening.device} threads={used}", resume)
-    works = (Work(shard, task, style, signature) for shard in shards_of(lines))
-    with Counter("translated", 0, total) as counter:
-
-        def report(shard: Shard) -> None:
-            counter.advance_shard(len(shard.lines))
-
-        workers_opening = replace(opening, model=opening.model and found_anywhere(opening.model))
-        own = workers_opening if engine else lambda: translator
-        failures = translate_corpus(running, own, works, parts, Form.of(out), report)
+    settings = f"{signature} {task.options} {task.style.name} {task.model.device} threads={threads}"
+    output = ResumableOutput(out, settings, resume)
+    jobs = (
+        ShardJob(shard, task.options, task.style, signature) for shard in shards_of(read_sentences(task.files))
+    )
+    there = replace(task.model, model=task.model.model and absolute_model(task.model.model))
+    setup = (lambda: translator) if cluster is None else partial(load_translator, there)
+    with line_progress("translated", total) as advance:
+        failures = translate_corpus(
+            cluster or LocalExecutor(),
+            setup,
+            jobs,
+            output,
+            CorpusFormat.of(out),
+            lambda shard: advance(len(shard.lines)),
+        )
     for shard, reason in failures:
         last = shard.first + len(shard.lines) - 1
         typer.echo(f"uncurse: lines {shard.first} to {last} failed: {reason}", err=True)
     if failures:
-        typer.echo(f"uncurse: what is done is in {parts.folder}; --resume does what is missing", err=True)
+        typer.echo(f"uncurse: what is done is in {output.folder}; --resume does what is missing", err=True)
         raise typer.Exit(1)
-
-
-def _use_threads(threads: int) -> int:
-    import torch
-
-    if threads:
-        torch.set_num_threads(threads)
-    return torch.get_num_threads()
-
-
-def _total(files: list[Path]) -> int | None:
-    """How many lines there are, if they can be counted."""
-    from uncurse.text.corpora import sentences_of
-
-    return sum(1 for _ in sentences_of(files)) if files and all(path.is_file() for path in files) else None

@@ -11,6 +11,7 @@ import numpy as np
 from sacrebleu.metrics.bleu import BLEU, BLEUScore
 
 from uncurse.arrays import Floats, Ints
+from uncurse.errors import UncurseError
 
 SAMPLES: Final = 1000
 SEED: Final = 12345
@@ -61,7 +62,7 @@ def paired_bootstrap(
     """
     sizes = {statistics.shape for statistics in (*first, *second)}
     if not first or not second or len(sizes) != 1 or not len(first[0]):
-        raise ValueError("only translations of the same sentences can be compared in pairs")
+        raise UncurseError("only translations of the same sentences can be compared in pairs")
     times = _times(len(first[0]), samples, seed)
     differences = _mean_bleu(second, times) - _mean_bleu(first, times)
     everything = np.ones((1, len(first[0])))

@@ -1,1 +1,1 @@
-"""Model families, one file each, imported only when one is loaded."""
+"""Translation models: how they are found, downloaded, loaded and run; each family is a package of its own."""

@@ -1,20 +1,24 @@
-"""Where a network runs."""
+"""The device that a network runs on: CPU, CUDA or MPS."""
 
 from __future__ import annotations
 
+from typing import Final
+
 import torch
 
-KINDS = ("cpu", "cuda", "mps")
+from uncurse.errors import UncurseError
+
+DEVICE_TYPES: Final = ("cpu", "cuda", "mps")
 
 
 def device_of(name: str) -> torch.device:
-    """A device by name, such as `cpu` or `cuda:1`; one that cannot be used here is an error."""
+    """The device of that name, such as `cpu` or `cuda:1`; an error if it cannot be used on this machine."""
     try:
         device = torch.device(name)
-        if device.type not in KINDS:
-            raise RuntimeError(f"it is none of {', '.join(KINDS)}")
+        if device.type not in DEVICE_TYPES:
+            raise RuntimeError(f"it must be one of {', '.join(DEVICE_TYPES)}")
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
-        raise ValueError(f"device {name!r} cannot be used here: {reason}") from error
+        raise UncurseError(f"device {name!r} cannot be used here: {reason}") from error
     return device

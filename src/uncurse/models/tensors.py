@@ -1,6 +1,8 @@
-"""What several models do with tensors."""
+"""Tensor helpers that several model families share."""
 
 from __future__ import annotations
+
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -8,19 +10,21 @@ from torch.nn.functional import pad
 
 from uncurse.arrays import Floats
 
+MAX_WEIGHT_BYTES: Final = 1 << 35  # of a file of weights; the translation models that this is for have up to 7 GB
 
-def doubles(values: Tensor) -> Floats:
-    """The values as an array in double precision."""
+
+def to_float64(values: Tensor) -> Floats:
+    """A tensor as a NumPy array in double precision."""
     array: Floats = values.cpu().double().numpy()
     return array
 
 
-def beside(mine: Tensor, theirs: Tensor, dim: int, fill: float = 0.0) -> Tensor:
-    """The rows of both; along another dimension the shorter is filled up."""
-    longest = max(mine.shape[dim], theirs.shape[dim])
-    after = 2 * (mine.ndim - dim) - 1  # `pad` counts from the last dimension, and before comes before after
+def pad_and_concat(first: Tensor, second: Tensor, dim: int, fill: float = 0.0) -> Tensor:
+    """Concatenate along the first dimension, after padding the shorter tensor at the end of `dim`."""
+    longest = max(first.shape[dim], second.shape[dim])
+    before = 2 * (first.ndim - dim) - 1  # `pad` takes pairs from the last dimension on; this is where `dim` ends
 
-    def filled(part: Tensor) -> Tensor:
-        return pad(part, [0] * after + [longest - part.shape[dim]], value=fill)
+    def padded(part: Tensor) -> Tensor:
+        return pad(part, [0] * before + [longest - part.shape[dim]], value=fill)
 
-    return torch.cat((filled(mine), filled(theirs)))
+    return torch.cat((padded(first), padded(second)))

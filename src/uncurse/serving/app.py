@@ -1,4 +1,4 @@
-"""The service over HTTP."""
+"""The HTTP service."""
 
 from __future__ import annotations
 
@@ -15,153 +15,183 @@ from fastapi import Depends, FastAPI, Request
 from starlette.requests import ClientDisconnect
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
-from uncurse.registry import Entry, parameters_of
-from uncurse.rescoring import SCORES
-from uncurse.serving.answering import Explanation, Health, Methods, Translations
-from uncurse.serving.asking import ExplanationRequest, TranslationRequest
-from uncurse.serving.faults import KNOWN, problem_of
-from uncurse.serving.gate import Gate
+from uncurse.scoring.decoding import Decoding
+from uncurse.scoring.registry import Entry, parameters_of
+from uncurse.scoring.scores import SCORES
+from uncurse.scoring.stopping import RULES
+from uncurse.serving.batcher import Batcher
+from uncurse.serving.errors import HANDLED, ClosedError, ProblemError, problem_of, problem_response
+from uncurse.serving.hosts import HostPolicy
+from uncurse.serving.jobs import Answer
+from uncurse.serving.limits import ServiceLimits
 from uncurse.serving.metrics import CONTENT_TYPE, Metrics
-from uncurse.serving.openapi import described
-from uncurse.serving.options import Limits
-from uncurse.serving.orders import Answer
-from uncurse.serving.page import Page
-from uncurse.serving.problems import ProblemError, response
-from uncurse.serving.worker import Closed, Worker
-from uncurse.stopping import RULES
-from uncurse.translator import Translator
+from uncurse.serving.middleware import RequestMiddleware
+from uncurse.serving.openapi import openapi_schema
+from uncurse.serving.page import ServicePage
+from uncurse.serving.requests import ExplanationRequest, TranslationRequest
+from uncurse.serving.responses import (
+    ExplanationResponse,
+    HealthResponse,
+    LimitsInfo,
+    MethodsResponse,
+    TranslationsResponse,
+)
+from uncurse.translation.translator import Translator
 from uncurse.version import VERSION
 
-OPEN: Final = frozenset({"/", "/health"})  # what needs no token: there is nothing to read in it
+OPEN_PATHS: Final = frozenset({"/", "/health"})  # need no token: they tell nothing that is secret
+KNOWN_FIELDS: Final = {
+    "/translate": tuple(TranslationRequest.model_fields),
+    "/explain": tuple(ExplanationRequest.model_fields),
+}
 
 
 @final
 @dataclass(frozen=True)
 class Service:
-    """A translator with what is allowed to those who ask it."""
+    """A translator, and what its clients are allowed."""
 
     translator: Translator
     name: str  # of the model, as users know it
-    limits: Limits = field(default_factory=Limits)
+    limits: ServiceLimits = field(default_factory=ServiceLimits)
     token: str | None = None
     examples: tuple[str, ...] = ()  # sentences to try on the page
+    hosts: HostPolicy | None = None  # None: requests for any host are answered, as behind a proxy that checks them
 
     def app(self) -> FastAPI:
-        """The service as an ASGI application, whose worker lives as long as it does."""
+        """The service as an ASGI application; its batcher starts and ends with it."""
         metrics = Metrics()
-        worker = Worker(self.translator, self.limits, metrics)
-        metrics.watch(lambda: worker.waiting, lambda: worker.searching)
+        batcher = Batcher(self.translator, self.limits, metrics)
+        metrics.add_gauges(lambda: batcher.waiting, lambda: batcher.searching)
 
         @asynccontextmanager
-        async def life(app: FastAPI) -> AsyncIterator[None]:
-            worker.start()
+        async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+            batcher.start()
             yield
-            await asyncio.to_thread(worker.close)
+            await asyncio.to_thread(batcher.close)
 
         app = FastAPI(
             title="uncurse",
             version=VERSION,
             summary="Translations with certificates, and searches to look at.",
-            lifespan=life,
-            docs_url=None,  # it would fetch its parts from elsewhere
+            lifespan=lifespan,
+            docs_url=None,  # it would load its scripts from another site
             redoc_url=None,
             redirect_slashes=False,
         )
-        page = Page(self.name, self.limits, self.examples, self.token is not None)
-        _routes(app, self, worker, metrics, page)
-        for kind in KNOWN:
-            app.add_exception_handler(kind, _told)
-        app.openapi = lambda: described(app, self.limits, self.token is not None)  # type: ignore[method-assign]
-        app.add_middleware(Gate, body=self.limits.body, token=self.token, open_paths=OPEN, metrics=metrics)
+        _add_routes(app, self, batcher, metrics)
+        for kind in HANDLED:
+            app.add_exception_handler(kind, _problem_handler)
+        app.openapi = lambda: openapi_schema(app, self.limits, self.token is not None)  # type: ignore[method-assign]
+        app.add_middleware(
+            RequestMiddleware,
+            limits=self.limits,
+            hosts=self.hosts,
+            token=self.token,
+            open_paths=OPEN_PATHS,
+            metrics=metrics,
+        )
         return app
 
+    @property
+    def defaults(self) -> Decoding:
+        """The decoding of a request that says nothing about it."""
+        beam_size = min(Decoding().beam_size, self.limits.beam_size)
+        return Decoding(beam_size).with_score(knows_length=self.translator.predictor is not None)
 
-async def _told(request: Request, error: Exception) -> Response:
-    return response(problem_of(error))
+
+async def _problem_handler(request: Request, error: Exception) -> Response:
+    path = getattr(request.scope.get("route"), "path", "")
+    return problem_response(problem_of(error, KNOWN_FIELDS.get(path, ())))
 
 
-def _routes(app: FastAPI, service: Service, worker: Worker, metrics: Metrics, page: Page) -> None:
+def _add_routes(app: FastAPI, service: Service, batcher: Batcher, metrics: Metrics) -> None:
     limits, name = service.limits, service.name
+    page = ServicePage(name, limits, service.defaults, service.examples, service.token is not None)
 
-    @app.post("/translate", response_model=Translations, dependencies=[Depends(json_only)])
-    async def translate(request: Request, asked: TranslationRequest) -> Response:
+    @app.post("/translate", response_model=TranslationsResponse, dependencies=[Depends(require_json)])
+    async def translate(request: Request, body: TranslationRequest) -> Response:
         """Translate sentences; those of all requests that decode in the same way are searched for together."""
-        order = asked.order(worker.translator, limits)
-        found = await _unless_gone(request, worker.submit(order, asked.sentences, asked.deadline))
-        return JSONResponse({"model": name, "translations": found})
+        job = body.job(batcher.translator, limits)
+        answers = await _unless_gone(request, batcher.submit(job, body.sentences, body.deadline))
+        return JSONResponse({"model": name, "translations": answers})
 
-    @app.post("/explain", response_model=Explanation, dependencies=[Depends(json_only)])
-    async def explain(request: Request, asked: ExplanationRequest) -> Response:
-        """Search for a sentence to the limit, and see what every score and stopping rule makes of it."""
-        order = asked.order(worker.translator, limits)
-        (found,) = await _unless_gone(request, worker.submit(order, [asked.sentence], asked.deadline))
-        return JSONResponse(found)
+    @app.post("/explain", response_model=ExplanationResponse, dependencies=[Depends(require_json)])
+    async def explain(request: Request, body: ExplanationRequest) -> Response:
+        """Search to the maximum length, and show what every score and stopping rule makes of it."""
+        job = body.job(batcher.translator, limits)
+        (answer,) = await _unless_gone(request, batcher.submit(job, [body.sentence], body.deadline))
+        return JSONResponse(answer)
 
-    @app.get("/methods", response_model=Methods)
+    @app.get("/methods", response_model=MethodsResponse)
     async def methods() -> Response:
-        """The scores and stopping rules there are, and what a request may ask for."""
+        """The scores and stopping rules, the defaults, and what a request may ask for."""
+        defaults = service.defaults
         return JSONResponse(
             {
                 "model": name,
-                "scores": [_method(entry) for entry in SCORES],
-                "stopping_rules": [_method(entry) for entry in RULES],
-                "limits": allowed(limits),
+                "scores": [_method_info(entry) for entry in SCORES.values()],
+                "rules": [_method_info(entry) for entry in RULES.values()],
+                "defaults": {
+                    "beam_size": defaults.beam_size,
+                    "score": SCORES.spec(defaults.rescorer),
+                    "stop": RULES.spec(defaults.stop),
+                },
+                "limits": _limits_info(limits),
             }
         )
 
-    @app.get("/health", response_model=Health)
+    @app.get("/health", response_model=HealthResponse)
     async def health() -> Response:
         """Whether requests are taken and answered."""
-        if not worker.healthy:
-            raise Closed
-        state = {"waiting": worker.waiting, "searching": worker.searching}
-        return JSONResponse({"status": "ok", "version": VERSION, "model": name} | state)
+        if not batcher.healthy:
+            raise ClosedError
+        queue = {"waiting": batcher.waiting, "searching": batcher.searching}
+        return JSONResponse({"status": "ok", "version": VERSION, "model": name} | queue)
 
     @app.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
-    async def numbers() -> Response:
-        """What was counted, for Prometheus."""
-        return Response(metrics.written(), media_type=CONTENT_TYPE)
+    async def prometheus_metrics() -> Response:
+        """Metrics for Prometheus."""
+        return Response(metrics.render(), media_type=CONTENT_TYPE)
 
     @app.get("/", response_class=HTMLResponse, include_in_schema=False)
-    async def seen() -> Response:
+    async def root() -> Response:
         """The page."""
         return HTMLResponse(page.content, headers={"Content-Security-Policy": page.policy})
 
 
-async def json_only(request: Request) -> None:
-    """Refuse bodies of other kinds; browsers send some of them for pages of other origins without asking."""
+async def require_json(request: Request) -> None:
+    """Refuse other content types: a browser sends some of them to other origins without asking first."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise ProblemError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "the body must be application/json")
 
 
-async def _unless_gone(request: Request, asked: Future[list[Answer]]) -> list[Answer]:
-    """The answers; if whoever asked goes away, their sentences are not searched for any further."""
-    answers = asyncio.wrap_future(asked)
-    leaving = asyncio.ensure_future(_left(request))
+async def _unless_gone(request: Request, submitted: Future[list[Answer]]) -> list[Answer]:
+    """Wait for the answers; if the client disconnects, the search for its sentences is cancelled."""
+    answers = asyncio.wrap_future(submitted)
+    disconnect = asyncio.ensure_future(_disconnected(request))
     try:
-        await asyncio.wait((answers, leaving), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((answers, disconnect), return_when=asyncio.FIRST_COMPLETED)
         if not answers.done():
             raise ClientDisconnect
         return answers.result()
     finally:
         answers.cancel()
-        leaving.cancel()
+        disconnect.cancel()
 
 
-async def _left(request: Request) -> None:
+async def _disconnected(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
-def allowed(limits: Limits) -> dict[str, float]:
-    """The limits as users are told them."""
-    told = asdict(limits) | {"tokens": limits.tokens}
-    del told["batch_tokens"]
-    return told
+def _limits_info(limits: ServiceLimits) -> dict[str, float]:
+    every = asdict(limits) | {"max_length": limits.max_length}
+    return {name: every[name] for name in LimitsInfo.model_fields}  # the others do not concern a request
 
 
-def _method(entry: Entry[Any]) -> dict[str, Any]:
+def _method_info(entry: Entry[Any]) -> dict[str, Any]:
     return {
         "name": entry.name,
         "formula": entry.formula,

@@ -1,15 +1,16 @@
-"""Sentences to try on the page."""
+"""Example sentences for the page."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Final
 
-from uncurse.catalogue import BOXED, find
+from uncurse.errors import UncurseError
+from uncurse.models.pretrained_models import BUNDLED, find_pretrained
 from uncurse.text.lines import read_lines
 
-MOST: Final = 50
-CHINESE: Final = (  # scores disagree about most of them
+MAX_EXAMPLES: Final = 50
+CHINESE: Final = (  # the scores choose different translations for most of them
     "祭司站在门口，向众人念律法书上的话。",
     "外面下雨了，你最好带上雨伞。",
     "他说自己从来没有去过那个地方，也不认识那里的任何人。",
@@ -26,14 +27,14 @@ CHINESE: Final = (  # scores disagree about most of them
 
 def examples_for(model: str | None) -> tuple[str, ...]:
     """Sentences in the source language of a model, where that is known."""
-    entry = None if model is None else find(model)
-    languages = "Chinese to English" if model in (None, BOXED.name) else "" if entry is None else entry.languages
+    entry = None if model is None else find_pretrained(model)
+    languages = "Chinese to English" if model in (None, BUNDLED.name) else "" if entry is None else entry.languages
     return CHINESE if languages.startswith("Chinese to ") else ()
 
 
 def read_examples(path: Path) -> tuple[str, ...]:
-    """The sentences in a file, one on each line."""
+    """The sentences in a file, one on each line; empty lines are skipped."""
     lines = tuple(line.strip() for line in read_lines(path) if line.strip())
-    if not 1 <= len(lines) <= MOST:
-        raise ValueError(f"{path} has {len(lines)} sentences; the page has room for 1 to {MOST}")
+    if not 1 <= len(lines) <= MAX_EXAMPLES:
+        raise UncurseError(f"{path} has {len(lines)} sentences; the page has room for 1 to {MAX_EXAMPLES}")
     return lines

@@ -1,4 +1,4 @@
-"""What a service counts, in the format of Prometheus."""
+"""What a service counts, in the Prometheus text format."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from prometheus_client import (
     generate_latest,
 )
 
-from uncurse.result import Result
-from uncurse.trace import Trace
+from uncurse.scoring.result import Result
+from uncurse.search.trace import Trace
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 _SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -26,7 +26,7 @@ _SENTENCES: Final = (1, 2, 4, 8, 16, 32, 64, 128)
 
 @final
 class Metrics:
-    """Counters of their own, so that several services in a process do not share them."""
+    """The metrics of one service; several services in a process do not share them."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -44,49 +44,52 @@ class Metrics:
         )
         self._sentences = Counter(
             "uncurse_sentences",
-            "Sentences searched for, by what is proved of the result",
+            "Sentences searched for, by the certificate of the result",
             ["certificate"],
             registry=self.registry,
         )
         self._late = Counter(
-            "uncurse_late_sentences", "Sentences whose search a deadline has ended", registry=self.registry
+            "uncurse_late_sentences", "Sentences whose search was ended by a deadline", registry=self.registry
         )
         self._rows = Counter("uncurse_model_rows", "Prefixes the model was run on", registry=self.registry)
         self._steps = Histogram(
-            "uncurse_step_seconds", "Seconds of a step of a search", buckets=_SECONDS, registry=self.registry
+            "uncurse_step_seconds",
+            "Seconds that a step of a search takes",
+            buckets=_SECONDS,
+            registry=self.registry,
         )
         self._batches = Histogram(
             "uncurse_step_sentences", "Sentences that share a step", buckets=_SENTENCES, registry=self.registry
         )
 
-    def watch(self, waiting: Callable[[], int], searching: Callable[[], int]) -> None:
-        """Show how many sentences wait and how many are searched for."""
-        Gauge("uncurse_waiting_sentences", "Sentences that wait", registry=self.registry).set_function(waiting)
+    def add_gauges(self, waiting: Callable[[], int], searching: Callable[[], int]) -> None:
+        """Show how many sentences wait and how many are being searched for."""
+        Gauge("uncurse_waiting_sentences", "Sentences in the queue", registry=self.registry).set_function(waiting)
         Gauge(
-            "uncurse_searching_sentences", "Sentences that are searched for", registry=self.registry
+            "uncurse_searching_sentences", "Sentences that are being searched for", registry=self.registry
         ).set_function(searching)
 
-    def answered(self, path: str, status: int, seconds: float) -> None:
-        """A request has its answer."""
+    def observe_request(self, path: str, status: int, seconds: float) -> None:
+        """A request was answered."""
         self._requests.labels(path, str(status)).inc()
         self._seconds.labels(path).observe(seconds)
 
-    def stepped(self, sentences: int, seconds: float) -> None:
+    def observe_step(self, sentences: int, seconds: float) -> None:
         """A search took a step with so many sentences."""
         self._batches.observe(sentences)
         self._steps.observe(seconds)
 
-    def ended(self, found: Result | Trace, in_time: bool) -> None:
-        """The search for a sentence has ended; one that was recorded proves nothing by itself."""
+    def observe_end(self, found: Result | Trace, in_time: bool) -> None:
+        """The search for a sentence has ended; a recorded one has no certificate of its own."""
         if isinstance(found, Result):
-            self._sentences.labels(found.optimality.name).inc()
-            self._rows.inc(found.rows)
+            self._sentences.labels(found.certificate.name).inc()
+            self._rows.inc(found.model_rows)
         else:
             self._sentences.labels("RECORDED").inc()
             self._rows.inc(1 + int(found.live_counts[:-1].sum()))
         if not in_time:
             self._late.inc()
 
-    def written(self) -> bytes:
-        """All of it as text."""
+    def render(self) -> bytes:
+        """Everything as text."""
         return generate_latest(self.registry)

@@ -1,4 +1,4 @@
-"""The description of the service, kept true to what it allows and to the problems it answers with."""
+"""The OpenAPI document, with the limits of the service and the problems it answers with."""
 
 from __future__ import annotations
 
@@ -7,36 +7,42 @@ from typing import Any, Final
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from uncurse.serving.options import Limits
-from uncurse.serving.problems import MEDIA_TYPE, Problem
+from uncurse.serving.errors import MEDIA_TYPE, Problem
+from uncurse.serving.limits import ServiceLimits
 
-_ALWAYS: Final = {500: "A mistake of the service."}
-_ASKED: Final = {
+_ALWAYS: Final = {
+    403: "The request comes from a page of another origin.",
+    421: "The service does not answer for this host.",
+    431: "The headers are too large or too many.",
+    500: "The service failed.",
+}
+_SEARCH: Final = {
     400: "The body is not JSON.",
+    408: "The body took too long to arrive.",
     413: "The body is too large.",
     415: "The body is not application/json.",
-    422: "Some field of the body is at fault.",
-    503: "Too many are waiting, or the service is being stopped.",
+    422: "A field of the body is not valid.",
+    503: "Too many sentences are waiting, or the service is stopping.",
 }
 _PROBLEMS: Final = {
-    "/translate": _ASKED,
-    "/explain": _ASKED,
-    "/health": {503: "The service takes no requests."},
+    "/translate": _SEARCH,
+    "/explain": _SEARCH,
+    "/health": {503: "The service is stopping."},
 }
 _UNAUTHORIZED: Final = {401: "The bearer token is missing or wrong."}
 _OPEN: Final = ("/health",)
 
 
-def described(app: FastAPI, limits: Limits, token: bool) -> dict[str, Any]:
+def openapi_schema(app: FastAPI, limits: ServiceLimits, token: bool) -> dict[str, Any]:
     """The OpenAPI document."""
     if app.openapi_schema is None:
         schema = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
-        parts = schema["components"]["schemas"]
+        schemas = schema["components"]["schemas"]
         for unused in ("HTTPValidationError", "ValidationError"):
-            parts.pop(unused, None)
+            schemas.pop(unused, None)
         problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
-        parts.update(problem.pop("$defs"))
-        parts["Problem"] = problem
+        schemas.update(problem.pop("$defs"))
+        schemas["Problem"] = problem
         for path, operations in schema["paths"].items():
             for operation in operations.values():
                 _describe_problems(operation, _ALWAYS | _PROBLEMS.get(path, {}))
@@ -45,7 +51,7 @@ def described(app: FastAPI, limits: Limits, token: bool) -> dict[str, Any]:
                     operation["security"] = [{"bearer": []}]
         if token:
             schema["components"]["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
-        _describe_limits(parts, limits)
+        _describe_limits(schemas, limits)
         app.openapi_schema = schema
     return app.openapi_schema
 
@@ -53,17 +59,18 @@ def described(app: FastAPI, limits: Limits, token: bool) -> dict[str, Any]:
 def _describe_problems(operation: dict[str, Any], problems: dict[int, str]) -> None:
     for status, meaning in problems.items():
         content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
-        described: dict[str, Any] = {"description": meaning, "content": content}
+        response: dict[str, Any] = {"description": meaning, "content": content}
         if status == 503:
             seconds = {"description": "Seconds.", "schema": {"type": "integer", "minimum": 1}, "required": True}
-            described["headers"] = {"Retry-After": seconds}
-        operation["responses"][str(status)] = described
+            response["headers"] = {"Retry-After": seconds}
+        operation["responses"][str(status)] = response
 
 
-def _describe_limits(parts: dict[str, Any], limits: Limits) -> None:
-    translation, explanation = parts["TranslationRequest"]["properties"], parts["ExplanationRequest"]["properties"]
+def _describe_limits(schemas: dict[str, Any], limits: ServiceLimits) -> None:
+    translation = schemas["TranslationRequest"]["properties"]
+    explanation = schemas["ExplanationRequest"]["properties"]
     translation["sentences"]["maxItems"] = limits.sentences
-    translation["n_best"]["maximum"] = limits.width
+    translation["n_best"]["maximum"] = limits.beam_size
     for fields in (translation, explanation):
-        fields["beam"]["anyOf"][0]["maximum"] = limits.width
+        fields["beam_size"]["anyOf"][0]["maximum"] = limits.beam_size
         fields["deadline"]["anyOf"][0]["maximum"] = limits.deadline

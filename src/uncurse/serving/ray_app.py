@@ -1,4 +1,4 @@
-"""The service on Ray Serve: several replicas, each with a model, a worker and a queue of its own.
+"""The service on Ray Serve: several replicas, each with its own model, batcher and queue.
 
 serve run uncurse.serving.ray_app:app model=opus-mt-zh-en replicas=2
 """
@@ -13,21 +13,22 @@ from pydantic import BaseModel, ConfigDict, Field
 from ray import serve
 from ray.serve import Application
 
+from uncurse.models.loaded_model import ModelOptions
 from uncurse.serving.app import Service
 from uncurse.serving.examples import examples_for
-from uncurse.serving.options import Limits
-from uncurse.serving.running import name_of, read_token
+from uncurse.serving.limits import ServiceLimits
+from uncurse.serving.server import display_name, read_token
 
 
 @final
-class Arguments(BaseModel):
-    """What can be said after the name of the application."""
+class RayServeArguments(BaseModel):
+    """What can follow the name of the application on the command line."""
 
     model_config = ConfigDict(extra="forbid")
 
     model: str | None = None
     replicas: int = Field(default=1, ge=1)
-    threads: int = Field(default=1, ge=1)  # of each replica, and the CPUs that Ray sets aside for it
+    threads: int = Field(default=1, ge=1, le=1024)  # of each replica, and the CPUs that Ray reserves for it
     device: str = "cpu"
     dtype: str = "float32"
     source_lang: str | None = None
@@ -35,28 +36,39 @@ class Arguments(BaseModel):
     without_script: str | None = None
     token_file: Path | None = None
 
+    @property
+    def model_options(self) -> ModelOptions:
+        """What each replica loads."""
+        return ModelOptions(
+            model=self.model,
+            device=self.device,
+            dtype=self.dtype,
+            source_lang=self.source_lang,
+            target_lang=self.target_lang,
+            without_script=self.without_script,
+        )
+
 
 def app(arguments: dict[str, Any]) -> Application:
-    """The application as `serve run` builds it; models are loaded where the replicas are."""
-    asked = Arguments.model_validate(arguments)
+    """The application that `serve run` builds; each replica loads its model where it runs."""
+    asked = RayServeArguments.model_validate(arguments)
     token = None if asked.token_file is None else read_token(asked.token_file)
-    limits = Limits()
+    limits = ServiceLimits()
 
     def replica() -> FastAPI:
         import torch
 
-        from uncurse.loading import load
+        from uncurse.translation.translator import load_translator
 
         torch.set_num_threads(asked.threads)
-        languages = asked.source_lang, asked.target_lang
-        translator = load(asked.model, asked.device, asked.dtype, *languages, asked.without_script)
-        return Service(translator, name_of(asked.model), limits, token, examples_for(asked.model)).app()
+        translator = load_translator(asked.model_options)
+        return Service(translator, display_name(asked.model), limits, token, examples_for(asked.model)).app()
 
     deployment = serve.deployment(
         name="uncurse",
         num_replicas=asked.replicas,
         ray_actor_options={"num_cpus": asked.threads},
-        max_ongoing_requests=2 * limits.waiting,  # a replica says by itself when it has too much to do
+        max_ongoing_requests=2 * limits.waiting,  # above what a replica takes: it answers 503 by itself
         graceful_shutdown_timeout_s=limits.deadline + 5.0,
     )
     return deployment(serve.ingress(replica)()).bind()

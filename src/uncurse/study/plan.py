@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Final, final
 
-from uncurse.decoding import Slots, checked_count
-from uncurse.length import FixedRatio, parse_limit
-from uncurse.rescoring import SCORES
-from uncurse.settings import read_settings
-from uncurse.stopping import RULES
-from uncurse.training.recipe import Corpus
+from uncurse.errors import UncurseError
+from uncurse.lengths.limits import parse_max_length
+from uncurse.lengths.predictors import FixedRatio
+from uncurse.models.loaded_model import ModelOptions
+from uncurse.scoring.decoding import Slots, checked_count
+from uncurse.scoring.stopping import RULES
+from uncurse.storage.toml_config import read_settings
+from uncurse.study.methods import study_methods
+from uncurse.text.parallel import ParallelFiles
 
+GROUPS: Final = ("small", "large")  # beams whose means the main table shows
 _RANGE: Final = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?(?:/(\d{1,5}))?")
 
 
@@ -34,20 +39,20 @@ class SetPlan:
 
 @final
 @dataclass(frozen=True)
-class TuningPlan:
-    """The values that are tried on dev."""
+class PerceptronPlan:
+    """How the perceptron looks for a reward (Murray and Chiang 2018)."""
 
-    rewards: tuple[float, ...] = tuple(round(0.1 * step, 1) for step in range(26))
-    alphas: tuple[float, ...] = (0.0, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
-    betas: tuple[float, ...] = (0.0, 0.1, 0.2, 0.4, 0.6)
-    perceptron_rate: float = 0.1  # η, per sentence and token; Murray and Chiang 2018
-    perceptron_rounds: int = 20
+    rate: float = 0.1  # η, per sentence and token
+    rounds: int = 20
+
+    def __post_init__(self) -> None:
+        checked_count("rounds", self.rounds)
 
 
 @final
 @dataclass(frozen=True)
 class SystemPlan:
-    """Translations that something else has made."""
+    """Translations that another system has made."""
 
     name: str
     dev: str
@@ -63,75 +68,86 @@ class Plan:
     model: str  # a name, a folder or a Hugging Face id
     dev: SetPlan
     test: SetPlan
-    widths: tuple[int | str, ...]  # 5, "1-20" or "2-20/2"
-    small: tuple[int, ...] = (14, 15, 16)  # their mean stands for small beams
+    beam_sizes: tuple[int | str, ...]  # 5, "1-20" or "2-20/2"
+    small: tuple[int, ...] = (14, 15, 16)  # beam sizes whose mean stands for small beams
     large: tuple[int, ...] = (39, 40, 41)
-    baseline_width: int = 5  # of the raw score in the main table
-    limit: str = "q0.8"  # R of everything but the table that compares limits
-    record_limit: str | None = None  # R of the recorded searches, from which any shorter one can be judged
-    again: str | None = None  # R of sentences for which nothing ends within theirs, as `translate` has 2x+10
-    limits: tuple[str, ...] = ("predicted", "q0.5", "q0.8", "q0.9", "q0.95", "q0.99", "2x+10")
-    scores: tuple[str, ...] = tuple(entry.name for entry in SCORES)
-    stops: tuple[str, ...] = tuple(entry.name for entry in RULES)
+    baseline_beam_size: int = 5  # of the raw score in the main table
+    max_length: str = "q0.8"  # R of everything but the table that compares maximum lengths
+    record_max_length: str | None = None  # R of the recorded searches, from which any shorter one can be judged
+    retry_max_length: str | None = None  # R of sentences for which nothing ends within theirs
+    max_lengths: tuple[str, ...] = ("predicted", "q0.5", "q0.8", "q0.9", "q0.95", "q0.99", "2x+10")  # compared
+    scores: tuple[str, ...] = ()  # names or specs; none: every registered score
+    stops: tuple[str, ...] = ()  # names or specs; none: every registered stopping rule
+    tuning: Mapping[str, Mapping[str, tuple[float, ...]]] = field(default_factory=dict)  # by score and parameter
+    perceptron: PerceptronPlan = field(default_factory=PerceptronPlan)
     slots: str = "occupy"
-    ratio: float | None = None  # gr; else the model's, else that of dev
+    length_ratio: float | None = None  # target tokens per source token; else the model's, else that of dev
     lowercase: bool = True  # BLEU
     dtype: str = "float32"
     threads: int = 1
     exact: int = 20  # so many of the shortest sentences are searched exactly
     exact_budget: int = 3000  # calls of the model for each of them
-    tuning: TuningPlan = field(default_factory=TuningPlan)
     systems: tuple[SystemPlan, ...] = ()
-    training: tuple[Corpus, ...] = ()  # of the phrase-based baseline
+    training: tuple[ParallelFiles, ...] = ()  # of the phrase-based baseline
 
     def __post_init__(self) -> None:
-        for name in self.scores:
-            SCORES[name]
-        for name in self.stops:
-            RULES[name]
-        for limit in self.all_limits:
-            parse_limit(limit)
-        if self.record_limit is not None and self.again is not None:
-            raise ValueError("record_limit and again are not allowed together: what is recorded is what is judged")
-        Slots.named(self.slots)
-        if self.ratio is not None:
-            FixedRatio(self.ratio)
-        if self.exact < 0:
-            raise ValueError(f"exact = {self.exact} is not allowed: it must be 0 or more")
-        for name in ("threads", "exact_budget", "baseline_width"):
+        study_methods(self.scores, self.tuning, length_ratio=1.0, knows_length=True, attends=True)
+        for spec in self.stops:
+            RULES.parse(spec)
+        for max_length in self.all_max_lengths:
+            parse_max_length(max_length)
+        if self.record_max_length is not None and self.retry_max_length is not None:
+            raise UncurseError(
+                "record_max_length and retry_max_length are not allowed together: with a second search, what is"
+                " recorded is what is judged"
+            )
+        Slots.parse(self.slots)
+        if self.length_ratio is not None:
+            FixedRatio(self.length_ratio)
+        checked_count("exact", self.exact, low=0)
+        for name in ("threads", "exact_budget", "baseline_beam_size"):
             checked_count(name, getattr(self, name))
-        for width in self.all_widths:
-            checked_count("widths", width)
+        for beam_size in self.all_beam_sizes:
+            checked_count("beam_sizes", beam_size)
+
+    @property
+    def model_options(self) -> ModelOptions:
+        """Which model is loaded, and how it runs."""
+        return ModelOptions(model=self.model, dtype=self.dtype)
 
     @cached_property
-    def all_widths(self) -> tuple[int, ...]:
-        """Every width that is decoded, rising; those of the main table are always among them."""
-        found = {*self.small, *self.large, self.baseline_width}
-        for each in self.widths:
+    def all_beam_sizes(self) -> tuple[int, ...]:
+        """Every beam size that is decoded, rising; those of the main table are always among them."""
+        found = {*self.small, *self.large, self.baseline_beam_size}
+        for each in self.beam_sizes:
             match = _RANGE.fullmatch(str(each))
             if match is None:
-                raise ValueError(f"widths: {each!r} is not understood: write 5, '1-20' or '2-20/2'")
+                raise UncurseError(f"beam_sizes = {each!r} is not allowed: write 5, '1-20' or '2-20/2'")
             first, last, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
             if not first <= last or step < 1:
-                raise ValueError(f"widths: {each!r} holds no width")
+                raise UncurseError(f"beam_sizes = {each!r} is not allowed: there is nothing in this range")
             found.update(range(first, last + 1, step))
         return tuple(sorted(found))
 
     @property
-    def all_limits(self) -> tuple[str, ...]:
-        """Every limit that is asked for, that of the judgements first."""
-        others = (limit for limit in (self.record_limit, self.again) if limit is not None)
-        return tuple(dict.fromkeys((self.limit, *others, *self.limits)))
+    def all_max_lengths(self) -> tuple[str, ...]:
+        """Every maximum length that is asked for, that of the judgements first."""
+        others = (each for each in (self.record_max_length, self.retry_max_length) if each is not None)
+        return tuple(dict.fromkeys((self.max_length, *others, *self.max_lengths)))
 
     @property
-    def focus(self) -> int:
-        """The width at which sentences are shown one by one: the middle one of the large."""
+    def display_beam_size(self) -> int:
+        """The beam size at which sentences are shown one by one: the middle one of the large."""
         return sorted(self.large)[len(self.large) // 2]
 
-    def group(self, width: int) -> str:
-        """Whose tuned values a width uses: those of the nearer group."""
+    def beam_sizes_of(self, group: str) -> tuple[int, ...]:
+        """The beam sizes of a group."""
+        return self.small if group == "small" else self.large
+
+    def group_of(self, beam_size: int) -> str:
+        """Whose tuned values a beam size uses: those of the nearer group."""
         between = (max(self.small) + min(self.large)) / 2
-        return "small" if width < between else "large"
+        return "small" if beam_size < between else "large"
 
 
 def read_plan(path: Path) -> Plan:

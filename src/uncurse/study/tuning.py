@@ -1,147 +1,146 @@
-"""Tuning on dev: the number of a score that gives the best BLEU, over a grid or by the perceptron."""
+"""Tuning on dev: the parameters of a score that give the best BLEU, over a grid or by the perceptron."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Final, final
+from typing import final
 
 import numpy as np
 
 from uncurse.evaluation.bootstrap import bleu_of
-from uncurse.rescoring import GNMT, BoundedWordReward, Paths, Rescorer, Source, WordReward
-from uncurse.stopping import BeamFull
-from uncurse.study.judged import Meter
-from uncurse.study.material import Material
-from uncurse.study.methods import Tuned
-from uncurse.study.plan import TuningPlan
-from uncurse.trace import Trace
-
-REWARDS: Final = ("word-reward", "bounded-ratio", "bounded")
+from uncurse.scoring.rescorer import Paths, Rescorer, Rewards, Source
+from uncurse.scoring.stopping import RULES
+from uncurse.search.scored_trace import ScoredTrace
+from uncurse.search.trace import Trace
+from uncurse.study.methods import OPTIMAL, REWARD, StudyMethod
+from uncurse.study.outputs import BleuCache
+from uncurse.study.plan import PerceptronPlan
+from uncurse.study.test_set import TestSet
 
 
 @final
 @dataclass(frozen=True)
-class Curve:
-    """BLEU of every value that was tried, and where it is highest."""
+class TuningCurve:
+    """BLEU of every combination of values that was tried, and where it is highest."""
 
-    name: str
-    values: tuple[tuple[float, ...], ...]  # r, or α and β
-    bleu: tuple[float, ...]  # mean over the widths of the group
+    parameters: tuple[str, ...]
+    values: tuple[tuple[float, ...], ...]
+    bleu: tuple[float, ...]  # mean over the beam sizes of the group
 
-    def at(self, value: tuple[float, ...]) -> float:
-        """BLEU of one value."""
-        return self.bleu[self.values.index(value)]
+    def at(self, values: tuple[float, ...]) -> float:
+        """BLEU of one combination."""
+        return self.bleu[self.values.index(values)]
 
     @property
     def best(self) -> tuple[float, ...]:
-        """The value with the highest BLEU; the first of equals."""
+        """The combination with the highest BLEU; the first of equals."""
         return self.values[int(np.argmax(self.bleu))]
+
+    @property
+    def varied(self) -> TuningCurve:
+        """The same without parameters of which only one value was tried."""
+        places = [place for place in range(len(self.parameters)) if len({each[place] for each in self.values}) > 1]
+        values = tuple(tuple(each[place] for place in places) for each in self.values)
+        return TuningCurve(tuple(self.parameters[place] for place in places), values, self.bleu)
 
 
 @final
 @dataclass(frozen=True)
 class Tuning:
-    """What was found for one group of widths."""
+    """What was found for one group of beam sizes, by method."""
 
-    curves: tuple[Curve, ...]
-    perceptron: dict[str, float]  # r by the second way
-    tuned: Tuned
+    curves: Mapping[str, TuningCurve]
+    perceptron: Mapping[str, float]  # the reward that makes outputs as long as the references
+    scores: Mapping[str, Rescorer]  # with the best values of the grid
 
 
 @final
 class Tuner:
-    """The recorded searches of a set at the widths of one group.
+    """The recorded searches of a set at the beam sizes of one group."""
 
-    A proof of optimality means that nothing else of the recorded search scores higher, so what `optimal` returns
-    is the best of all that finished within the limit; and `beam-full` counts what has finished and reads no score.
-    Neither needs a judgement for each value of a grid.
-    """
+    def __init__(self, test_set: TestSet, recorded: Sequence[Sequence[Trace]], cache: BleuCache) -> None:
+        self._test_set = test_set
+        self._recorded = [
+            list(zip(traces, test_set.judged_max_lengths(traces), strict=True)) for traces in recorded
+        ]
+        self._cache = cache
 
-    def __init__(self, material: Material, recorded: Sequence[Sequence[Trace]], meter: Meter) -> None:
-        self._material = material
-        self._recorded = [list(zip(traces, material.limits_in(traces), strict=True)) for traces in recorded]
-        self._meter = meter
-
-    def tune(self, plan: TuningPlan, ratio: float) -> Tuning:
-        """Try every value of the plan."""
-        curves = self.curves(plan, ratio)
-        alpha, beta = curves["gnmt"].best
-        word, ratio_bound, bound = (curves[name].best[0] if name in curves else 0.0 for name in REWARDS)
-        tuned = Tuned(word, ratio_bound, bound, alpha, beta)
-        perceptron = {name: self._perceptron(make, plan) for name, make in self._makers(ratio).items()}
-        return Tuning(tuple(curves.values()), perceptron, tuned)
-
-    def curves(self, plan: TuningPlan, ratio: float) -> dict[str, Curve]:
-        """What every value of the plan gives, by the name of its score."""
-        rewards = tuple((value,) for value in plan.rewards)
-        attends = all(trace.coverage is not None for traces in self._recorded for trace, _ in traces)
-        betas = plan.betas if attends else (0.0,)
-        pairs = tuple((alpha, beta) for alpha in plan.alphas for beta in betas)
-        curves = {
-            name: Curve(name, rewards, self._bleu([make(value) for (value,) in rewards], first_full=False))
-            for name, make in self._makers(ratio).items()
+    def tune(self, methods: Sequence[StudyMethod], perceptron: PerceptronPlan) -> Tuning:
+        """Try every combination of values of every method."""
+        curves = self.curves(methods)
+        rewards = {
+            method.name: self._perceptron(method, perceptron) for method in methods if method.tuned == (REWARD,)
         }
-        curves["gnmt"] = Curve("gnmt", pairs, self._bleu([GNMT(*pair) for pair in pairs], first_full=True))
-        return curves
-
-    def _makers(self, ratio: float) -> dict[str, Callable[[float], Rescorer]]:
-        """The scores that have a reward to be chosen."""
-        makers: dict[str, Callable[[float], Rescorer]] = {
-            "word-reward": WordReward,
-            "bounded-ratio": lambda value: BoundedWordReward(value, ratio),
+        scores = {
+            method.name: method.rescorer(curves[method.name].best if method.tuned else ()) for method in methods
         }
-        if all(predicted is not None for predicted in self._material.predicted):
-            makers["bounded"] = BoundedWordReward
-        return makers
+        return Tuning(curves, rewards, scores)
 
-    def _bleu(self, scores: Sequence[Rescorer], first_full: bool) -> tuple[float, ...]:
-        """Mean BLEU over the widths, for each score."""
+    def curves(self, methods: Sequence[StudyMethod]) -> dict[str, TuningCurve]:
+        """What every combination gives, by method."""
+        return {
+            method.name: TuningCurve(method.tuned, method.values, self._bleu(method))
+            for method in methods
+            if method.tuned
+        }
+
+    def _bleu(self, method: StudyMethod) -> tuple[float, ...]:
+        """Mean BLEU over the beam sizes, for each combination."""
+        scores = [method.rescorer(values) for values in method.values]
         sums = np.zeros((len(self._recorded), len(scores), 10), dtype=np.int64)
         for place, traces in enumerate(self._recorded):
-            for index, (trace, limit) in enumerate(traces):
-                for number, (step, rank) in enumerate(self._chosen(index, trace, limit, scores, first_full)):
-                    text = self._meter.text(trace.hypothesis(step, rank, 0.0).tokens)
-                    sums[place, number] += self._meter.row(index, text)
+            for index, (trace, max_length) in enumerate(traces):
+                chosen = self._chosen(index, trace, max_length, scores, method.stop)
+                for number, (step, rank) in enumerate(chosen):
+                    text = self._cache.text(trace.hypothesis(step, rank, 0.0).tokens)
+                    sums[place, number] += self._cache.row(index, text)
         return tuple(
             fmean(bleu_of(sums[place, number]) for place in range(len(sums))) for number in range(len(scores))
         )
 
     def _chosen(
-        self, index: int, trace: Trace, limit: int, scores: Sequence[Rescorer], first_full: bool
+        self, index: int, trace: Trace, max_length: int, scores: Sequence[Rescorer], stop: str
     ) -> list[tuple[int, int]]:
         """Step index and rank of what each score chooses for a sentence."""
         steps, ranks = trace.finished
-        count = int((steps < limit).sum())
-        if first_full:
-            full = np.flatnonzero(trace.finished_counts[:limit] >= round(BeamFull().patience * trace.width))
-            count = int(trace.finished_counts[full[0]]) if len(full) else count
-        if not count:
-            return [_cut_off(trace, limit)] * len(scores)
-        predicted = self._material.predicted[index]
-        source = Source.repeated(1, trace.source_length, limit, len(trace.prefix), predicted)
-        coverage = None if trace.finished_coverage is None else trace.finished_coverage[:count]
-        paths = Paths(trace.finished_sums[:count], steps[:count] + 1, None, coverage)
-        best = [int(score.score(source, paths).argmax()) for score in scores]
-        return [(int(steps[each]), int(ranks[each])) for each in best]
+        lengths = steps + 1
+        expected = self._test_set.expected_lengths[index]
+        source = Source.repeated(1, trace.source_length, max_length, len(trace.prefix), expected)
+        sums = np.broadcast_to(trace.reward_sums, (len(lengths), len(trace.reward_sums)))
+        paths = Paths(trace.finished_sums, lengths, Rewards(sums, lengths), trace.finished_coverage)
+        chosen = []
+        for score in scores:
+            last = min(max_length, trace.steps)
+            # What `optimal` returns is the best of all that finish, so it need not be asked where it stops.
+            if stop != OPTIMAL:
+                last = ScoredTrace(trace, score, 1, expected, max_length).stop_step(RULES.parse(stop))
+            seen = int(trace.finished_counts[last - 1])
+            if seen:
+                best = int(score.score(source, paths)[:seen].argmax())
+                chosen.append((int(steps[best]), int(ranks[best])))
+            else:
+                chosen.append(_truncated(trace, last))
+        return chosen
 
-    def _perceptron(self, make: Callable[[float], Rescorer], plan: TuningPlan) -> float:
+    def _perceptron(self, method: StudyMethod, plan: PerceptronPlan) -> float:
         """`r ← r + η (|y*| − |y|)`, averaged over the sentences of a round (Murray and Chiang 2018)."""
         reward = 0.0
-        wanted = self._material.reference_lengths.mean(axis=1)
-        for _ in range(plan.perceptron_rounds):
+        wanted = self._test_set.reference_lengths.mean(axis=1)
+        for _ in range(plan.rounds):
+            score = method.rescorer((reward,))
             given = [
-                self._chosen(index, trace, limit, [make(reward)], first_full=False)[0][0] + 1
+                self._chosen(index, trace, max_length, [score], method.stop)[0][0] + 1
                 for traces in self._recorded
-                for index, (trace, limit) in enumerate(traces)
+                for index, (trace, max_length) in enumerate(traces)
             ]
             shortfall = float(np.mean(np.tile(wanted, len(self._recorded)) - np.array(given)))
-            reward = float(np.clip(reward + plan.perceptron_rate * shortfall, -10.0, 10.0))
+            reward = float(np.clip(reward + plan.rate * shortfall, -10.0, 10.0))
         return reward
 
 
-def _cut_off(trace: Trace, limit: int) -> tuple[int, int]:
-    """Where nothing has finished: the best prefix at the limit."""
-    step = int(np.flatnonzero(trace.live_counts[:limit])[-1])
+def _truncated(trace: Trace, last: int) -> tuple[int, int]:
+    """Where nothing has finished: the best prefix of the last step that left any."""
+    step = int(np.flatnonzero(trace.live_counts[:last])[-1])
     return step, int(np.flatnonzero(trace.is_live[step])[0])

@@ -9,8 +9,9 @@ from typing import Generic, NamedTuple, final
 import numpy as np
 
 from uncurse.arrays import Floats, Ints
-from uncurse.model import ROUNDING, Continuations, S, StepModel
-from uncurse.rescoring import Paths, Rescorer, Rewards, Source
+from uncurse.errors import UncurseError
+from uncurse.scoring.rescorer import Paths, Rescorer, Rewards, Source
+from uncurse.search.step_model import ROUNDING, Continuations, S, StepModel
 
 _ROWS = 64
 _LONGEST = (6, 60, 600)  # hypotheses that are tried, in turn
@@ -29,10 +30,10 @@ def check_rescorer(rescorer: Rescorer, seed: int = 0, trials: int = 50) -> None:
 
 def _hypotheses(random: np.random.Generator, longest: int) -> tuple[Source, Paths]:
     """Hypotheses short and long, likely and unlikely; the same numbers often meet."""
-    limit = random.integers(1, longest + 1, _ROWS)
+    max_length = random.integers(1, longest + 1, _ROWS)
     source = Source(
         random.integers(0, 80, _ROWS),
-        limit,
+        max_length,
         random.choice([0, 0, 1, 2, 9], _ROWS),
         random.choice([0.5, 1.0, 3.7, 6.0, 11.2, 25.5, 50.0, 150.0], _ROWS),
     )
@@ -40,7 +41,7 @@ def _hypotheses(random: np.random.Generator, longest: int) -> tuple[Source, Path
     sums = np.concatenate((np.zeros((_ROWS, 1)), np.cumsum(rewards, axis=1)), axis=1)
     return source, Paths(
         -random.integers(0, 40, _ROWS) / 8.0 * random.choice([0.01, 1.0, 4.0, 50.0, 1000.0], _ROWS),
-        1 + (random.random(_ROWS) * limit).astype(np.int64),
+        1 + (random.random(_ROWS) * max_length).astype(np.int64),
         Rewards(sums, np.full(_ROWS, longest)),
         -random.integers(0, 20, _ROWS) / 4.0 * random.choice([1.0, 20.0], _ROWS),
     )
@@ -87,8 +88,8 @@ def _check_bound(rescorer: Rescorer, source: Source, paths: Paths, random: np.ra
     extended = replace(at_step, length=step + 1, rewards=later)
     assert (rescorer.bound(source, extended) <= bound).all(), f"{rescorer}: a bound rises with the prefix"
     # Where a bound is finite the search may drop hopeless prefixes, and with them later rewards.
-    ahead = np.arange(1, int(source.limit.max()) + 1)
-    lengths = np.minimum(step[:, None] + ahead, source.limit[:, None])
+    ahead = np.arange(1, int(source.max_length.max()) + 1)
+    lengths = np.minimum(step[:, None] + ahead, source.max_length[:, None])
     within = (lengths > step[:, None]) & (bound < np.inf)[:, None]
     for_sure = Paths(at_step.log_prob[:, None], lengths, paths.rewards, np.zeros((1, 1)))
     unseen = replace(for_sure, rewards=at_step.rewards)
@@ -110,11 +111,11 @@ def check_step_model(
     later; all the while each row must say what the same prefix says when it is alone.
     """
     if len(sources) < 2:
-        raise ValueError(f"{len(sources)} source(s) given: a batch needs at least 2")
-    assert 0 <= model.end < model.vocabulary, f"</s> is {model.end}, outside 0 … {model.vocabulary - 1}"
+        raise UncurseError(f"{len(sources)} source(s) given: a batch needs at least 2")
+    assert 0 <= model.eos < model.vocab_size, f"</s> is {model.eos}, outside 0 … {model.vocab_size - 1}"
     assert "|" not in model.signature, "a signature must not contain '|'"
     alone = _Alone(model, sources)
-    counts = sorted({min(k, model.vocabulary) for k in (1, 2, 3, model.vocabulary // 2 + 1)})
+    counts = sorted({min(k, model.vocab_size) for k in (1, 2, 3, model.vocab_size // 2 + 1)})
     state: S | None = None
     rows: list[_Row] = []
     waiting = list(range(len(sources)))
@@ -126,10 +127,10 @@ def check_step_model(
             state = started if state is None else state.append(started)
             rows += [_Row(index, ()) for index in joining]
         assert state is not None  # who leaves waits, and joins again
-        tokens = np.array([row.prefix[-1] if row.prefix else model.begin for row in rows])
+        tokens = np.array([row.prefix[-1] if row.prefix else model.bos for row in rows])
         k = counts[step % len(counts)]
         few, _ = model.step(state.select(np.arange(len(rows))), tokens, k, False)
-        given, state = model.step(state, tokens, model.vocabulary, model.attends)
+        given, state = model.step(state, tokens, model.vocab_size, model.attends)
         found = _dense(model, given, len(rows))
         for index, row in enumerate(rows):
             expected, attention = alone.after(row)
@@ -143,7 +144,7 @@ def check_step_model(
                 _check_attention(given.attention, index, attention, tolerance, where)
         there = list(dict.fromkeys(row.source for row in rows))
         leaving = there[step % len(there)] if step % 2 == 0 else None
-        parents, rows = _branched(rows, found, model.end, leaving)
+        parents, rows = _branched(rows, found, model.eos, leaving)
         waiting += sorted(set(there) - {row.source for row in rows})
         state = state.select(parents) if rows else None
 
@@ -165,8 +166,8 @@ class _Alone(Generic[S]):
         """The log-probabilities of the vocabulary after a prefix, and the attention to its source's pieces."""
         model = self._model
         state = model.start([self._sources[row.source]])
-        for token in (model.begin, *row.prefix):
-            given, state = model.step(state, np.array([token]), model.vocabulary, model.attends)
+        for token in (model.bos, *row.prefix):
+            given, state = model.step(state, np.array([token]), model.vocab_size, model.attends)
         pieces = len(self._sources[row.source])
         if not model.attends:
             return _dense(model, given, 1)[0], None
@@ -191,11 +192,11 @@ def _branched(rows: list[_Row], found: Floats, end: int, leaving: int | None) ->
 
 def _dense(model: StepModel[S], given: Continuations, rows: int) -> Floats:
     """The log-probabilities by token, [rows, vocabulary]."""
-    shape = (rows, model.vocabulary)
+    shape = (rows, model.vocab_size)
     assert given.tokens.shape == given.log_probs.shape == shape, (
         f"the whole vocabulary was asked for, {shape}, and {given.tokens.shape} came"
     )
-    assert (np.sort(given.tokens, axis=1) == np.arange(model.vocabulary)).all(), (
+    assert (np.sort(given.tokens, axis=1) == np.arange(model.vocab_size)).all(), (
         "a row does not give every token once"
     )
     assert (given.log_probs <= ROUNDING).all(), "a log-probability is NaN or above 0"

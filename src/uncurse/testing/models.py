@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uncurse.arrays import Floats, Ints
-from uncurse.model import Continuations
-from uncurse.ranking import best
+from uncurse.search.ranking import best
+from uncurse.search.step_model import Continuations
 
 Words = NDArray[np.uint64]
 
@@ -47,14 +47,14 @@ class TableModel:
     up to one, so they can be made to collide, or be -inf.
     """
 
-    begin: Final = -1
+    bos: Final = -1
 
     def __init__(self, log_probs: Floats, leads_to: Ints, attention: Floats | None = None) -> None:
         self._log_probs = np.asarray(log_probs, dtype=np.float64)  # [places, vocabulary]
         self._leads_to = np.asarray(leads_to)  # [places, vocabulary]
         self._attention = attention  # [places, positions], the same for every source
-        self.vocabulary = self._log_probs.shape[1]
-        self.end = self.vocabulary - 1
+        self.vocab_size = self._log_probs.shape[1]
+        self.eos = self.vocab_size - 1
         self.attends = attention is not None
         contents = [each.tobytes() for each in (self._log_probs, self._leads_to, attention) if each is not None]
         self.signature = f"table-{sha256(b''.join(contents)).hexdigest()[:12]}"
@@ -65,7 +65,7 @@ class TableModel:
 
     def step(self, state: TableState, tokens: Ints, k: int, attention: bool) -> tuple[Continuations, TableState]:
         """The k best entries at the place that each row's token leads to."""
-        places = np.where(tokens == self.begin, state.places, self._leads_to[state.places, tokens])
+        places = np.where(tokens == self.bos, state.places, self._leads_to[state.places, tokens])
         given = self._attention[places] if attention and self._attention is not None else None
         return top_continuations(self._log_probs[places], k, given), TableState(places)
 
@@ -95,18 +95,18 @@ class RandomModel:
     something on the pieces of the source alone; beyond them stands anything, as in a padded batch.
     """
 
-    begin: Final = -1
+    bos: Final = -1
 
     def __init__(
-        self, seed: int, vocabulary: int, sharpness: float = 2.0, ending: float = 0.0, attends: bool = False
+        self, seed: int, vocab_size: int, sharpness: float = 2.0, ending: float = 0.0, attends: bool = False
     ) -> None:
         self._seed = seed
         self._sharpness = sharpness
         self._ending = ending
-        self.vocabulary = vocabulary
-        self.end = vocabulary - 1
+        self.vocab_size = vocab_size
+        self.eos = vocab_size - 1
         self.attends = attends
-        self.signature = f"random-{seed}-{vocabulary}-{sharpness:g}-{ending:g}{'-attending' if attends else ''}"
+        self.signature = f"random-{seed}-{vocab_size}-{sharpness:g}-{ending:g}{'-attending' if attends else ''}"
 
     def start(self, sources: Sequence[Sequence[int]]) -> RandomState:
         """A hash of each source."""
@@ -119,8 +119,8 @@ class RandomModel:
     def step(self, state: RandomState, tokens: Ints, k: int, attention: bool) -> tuple[Continuations, RandomState]:
         """The k best of a distribution drawn with the hash of the prefix."""
         keys = _mixed(state.keys, tokens)
-        logits = self._sharpness * _drawn(keys, np.arange(self.vocabulary))
-        logits[:, self.end] += self._ending
+        logits = self._sharpness * _drawn(keys, np.arange(self.vocab_size))
+        logits[:, self.eos] += self._ending
         logits -= logits.max(axis=1, keepdims=True)
         log_probs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
         given = self._attention(keys, state.lengths) if attention and self.attends else None

@@ -1,1 +1,1 @@
-"""From lines to pieces and back."""
+"""Text: corpora, parallel files, and tokenizers that turn lines into tokens and back."""

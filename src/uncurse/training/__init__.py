@@ -1,1 +1,1 @@
-"""Training translators and length predictors."""
+"""Training translators, and fitting length predictors to them."""

@@ -1,4 +1,4 @@
-"""Checkpoints: tensors and a few numbers in one safetensors file, which is there whole or not at all."""
+"""Checkpoints: tensors and metadata in one safetensors file, written atomically."""
 
 from __future__ import annotations
 
@@ -13,51 +13,50 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from uncurse.files import write_whole
-from uncurse.jsonfile import in_order, parse_json
+from uncurse.errors import UncurseError
+from uncurse.storage.atomic import atomic_write
+from uncurse.storage.strict_json import in_order, parse_json
 
 
 @final
 @dataclass(frozen=True)
 class Checkpoint:
-    """Named tensors and the facts that go with them."""
+    """Named tensors, and metadata that JSON can hold."""
 
     tensors: dict[str, Tensor]
-    facts: dict[str, Any]
+    metadata: dict[str, Any]
 
 
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     """Write a checkpoint under a temporary name and rename it."""
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in checkpoint.tensors.items()}
-    facts = json.dumps(checkpoint.facts)
-    said = {"facts": facts, "sha256": _checksum(tensors, facts)}
-    write_whole(path, in_order(save(tensors, metadata=said)))
+    metadata = json.dumps(checkpoint.metadata)
+    header = {"metadata": metadata, "sha256": _checksum(tensors, metadata)}
+    atomic_write(path, in_order(save(tensors, metadata=header)))
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
-    """Read a checkpoint; one that is not what was written is an error."""
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} does not exist")
+    """Read a checkpoint; a damaged one is an error."""
     return parse_checkpoint(path.read_bytes(), path)
 
 
 def parse_checkpoint(content: bytes, path: Path) -> Checkpoint:
-    """The checkpoint that a file holds."""
+    """The checkpoint in the bytes of a file; `path` is for the error message."""
     try:
-        tensors = load(content)  # which has checked the header: its size, and the JSON it is
-        said = parse_json(content[8 : 8 + int.from_bytes(content[:8], "little")]).get("__metadata__", {})
-        facts = parse_json(said["facts"])
-        if not isinstance(facts, dict):
-            raise ValueError("its facts are no table")
-        if said["sha256"] != _checksum(tensors, said["facts"]):
-            raise ValueError("it is damaged, its checksum is not that of what it holds")
+        tensors = load(content)  # checks that the header is JSON of the size it should have
+        header = parse_json(content[8 : 8 + int.from_bytes(content[:8], "little")])["__metadata__"]
+        metadata = parse_json(header["metadata"])
+        if not isinstance(metadata, dict):
+            raise UncurseError("its metadata is not a JSON object")
+        if header["sha256"] != _checksum(tensors, header["metadata"]):
+            raise UncurseError("it is damaged: its checksum does not match its content")
     except (SafetensorError, KeyError, ValueError, TypeError, RuntimeError) as error:
-        raise ValueError(f"{path} is not a whole checkpoint: {error}") from error
-    return Checkpoint(tensors, facts)
+        raise UncurseError(f"{path} is not a whole checkpoint: {error}") from error
+    return Checkpoint(tensors, metadata)
 
 
-def _checksum(tensors: dict[str, Tensor], facts: str) -> str:
-    digest = sha256(facts.encode())
+def _checksum(tensors: dict[str, Tensor], metadata: str) -> str:
+    digest = sha256(metadata.encode())
     for name in sorted(tensors):
         tensor = tensors[name]
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} ".encode())
@@ -76,7 +75,7 @@ def adam_tensors(optimizer: torch.optim.Optimizer, names: list[str]) -> dict[str
 
 
 def restore_adam(optimizer: torch.optim.Optimizer, names: list[str], tensors: dict[str, Tensor]) -> None:
-    """Give AdamW the state it had, which must fit its parameters."""
+    """Load the state of AdamW, which must match the shapes of the parameters."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     state = {}
     for index, (name, parameter) in enumerate(zip(names, parameters, strict=True)):
@@ -85,5 +84,5 @@ def restore_adam(optimizer: torch.optim.Optimizer, names: list[str], tensors: di
         state[index] = {key: tensors.get(f"adam.{key}.{name}") for key in ("step", "exp_avg", "exp_avg_sq")}
         shapes = [None if each is None else each.shape for each in state[index].values()]
         if shapes != [torch.Size(()), parameter.shape, parameter.shape]:
-            raise ValueError(f"the state of the optimizer does not fit {name!r}")
+            raise UncurseError(f"the optimizer state of {name!r} does not match its shape")
     optimizer.load_state_dict({**optimizer.state_dict(), "state": state})

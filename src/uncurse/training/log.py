@@ -5,14 +5,15 @@ from __future__ import annotations
 import csv
 import math
 from pathlib import Path
-from typing import final
+from typing import Final, final
 
 from torch.utils.tensorboard import SummaryWriter
 
-from uncurse.files import write_whole
+from uncurse.errors import UncurseError
+from uncurse.storage.atomic import atomic_write
 from uncurse.training.plot import plot_history
 
-LOG_COLUMNS = (
+LOG_COLUMNS: Final = (
     "step",
     "epoch",
     "tokens",
@@ -24,25 +25,25 @@ LOG_COLUMNS = (
 
 
 def read_log(path: Path) -> list[dict[str, str]]:
-    """The history of a run."""
+    """The rows of a run's log."""
     try:
         with path.open(newline="", encoding="utf-8") as file:
             reader = csv.DictReader(file, strict=True)
             rows = list(reader)
         if tuple(reader.fieldnames or ()) != LOG_COLUMNS:
-            raise ValueError("its columns are others")
+            raise UncurseError(f"its columns are not {', '.join(LOG_COLUMNS)}")
         for row in rows:
             if None in row or not all(math.isfinite(float(each)) for each in row.values()):
-                raise ValueError(f"{row} is no line of it")
+                raise UncurseError(f"{row} is not a row of it")
             int(row["step"])
     except (ValueError, TypeError, csv.Error) as error:
-        raise ValueError(f"{path} is damaged; remove it, and the run goes on: {error}") from error
+        raise UncurseError(f"{path} is damaged; remove it, and the run can go on: {error}") from error
     return rows
 
 
 @final
-class Log:
-    """A line for each evaluation; a resumed run forgets what it will repeat."""
+class TrainingLog:
+    """One row for each evaluation; a resumed run drops the rows that it will repeat."""
 
     def __init__(self, folder: Path, step: int) -> None:
         self._path = folder / "log.csv"
@@ -51,15 +52,15 @@ class Log:
         self._events = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
 
     def write(self, *values: float) -> None:
-        """Add a line."""
-        self._rows.append({name: _written(value) for name, value in zip(LOG_COLUMNS, values, strict=True)})
+        """Add a row."""
+        self._rows.append({name: _formatted(value) for name, value in zip(LOG_COLUMNS, values, strict=True)})
         for name, value in zip(LOG_COLUMNS[3:], values[3:], strict=True):
             self._events.add_scalar(name, value, int(values[0]))
         self._events.flush()
         lines = [",".join(LOG_COLUMNS), *(",".join(row[name] for name in LOG_COLUMNS) for row in self._rows)]
-        write_whole(self._path, ("\n".join(lines) + "\n").encode())
+        atomic_write(self._path, ("\n".join(lines) + "\n").encode())
         plot_history(self._path.with_name("perplexity.png"), self._rows)
 
 
-def _written(value: float) -> str:
+def _formatted(value: float) -> str:
     return str(value) if isinstance(value, int) else f"{value:.6g}"

@@ -1,4 +1,4 @@
-"""The training loop, in one process or several: resumable to the bit."""
+"""The training loop, in one process or several; an interrupted run resumes to the same weights, bit for bit."""
 
 from __future__ import annotations
 
@@ -6,47 +6,36 @@ import math
 import signal
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, final
+from typing import Final, final
 
 import numpy as np
 import torch
-from lightning.fabric import Fabric
-from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
-from uncurse.models.directory import load_folder, save_model
-from uncurse.models.lstm import AttentionalLSTM, LSTMShape
-from uncurse.models.predictors import LENGTH, save_predictor
-from uncurse.signals import answered
-from uncurse.text.subwords import Subwords
-from uncurse.training.checkpoint import Checkpoint, adam_tensors, load_checkpoint, restore_adam
-from uncurse.training.data import Batch, Pairs, ParallelText, read_parallel
-from uncurse.training.length import fit_length
+from uncurse.errors import UncurseError
+from uncurse.models.lstm.network import AttentionalLSTM, LSTMShape
+from uncurse.signals import handle_signals
+from uncurse.training.checkpoint import Checkpoint, adam_tensors, restore_adam
+from uncurse.training.data import with_batch_count
+from uncurse.training.distributed import SINGLE_PROCESS, LostProcessError, ProcessGroup
+from uncurse.training.export import export_model
+from uncurse.training.loss import batch_loss, supports_bfloat16
 from uncurse.training.precision import Precision
-from uncurse.training.processes import ALONE, LostProcessError, Processes
-from uncurse.training.progress import Progress
+from uncurse.training.progress import TrainingProgress, training_progress
 from uncurse.training.recipe import Recipe
-from uncurse.training.run_folder import BEST, LAST, RunFolder
+from uncurse.training.run_folder import BEST, LAST, RunFolder, RunMetadata
+from uncurse.training.training_data import TrainingData, load_training_data
 
-FITTED_PAIRS = 60_000  # more do not make a length predictor better
-
-
-class DivergedError(ValueError):
-    """The loss is not a number any more."""
+EVALUATION_STEPS: Final = 500  # the development pairs are scored this often, and at the end of each epoch
+MAX_LOG: Final = 100.0  # the logarithm of the largest perplexity that is reported
 
 
-def trains_in_bfloat16(device: torch.device) -> bool:
-    """Whether it can be done there, found out by doing it: CPUs without AVX-512 have no such LSTM."""
-    try:
-        with torch.autocast(device.type, torch.bfloat16):
-            nn.LSTM(8, 8, device=device)(torch.zeros(1, 1, 8, device=device))
-    except RuntimeError:
-        return False
-    return True
+class DivergedError(UncurseError):
+    """The loss or the gradient is no longer finite."""
 
 
 @final
@@ -59,240 +48,207 @@ class Trainer:
         data: Path,
         folder: Path,
         precision: Precision = Precision.FLOAT32,
-        processes: Processes = ALONE,
+        processes: ProcessGroup = SINGLE_PROCESS,
     ) -> None:
-        self._plan = recipe.training
-        self._recipe = recipe
-        self._folder = RunFolder(folder, processes)
-        self._processes = processes
-        train, dev = read_parallel(recipe.data.train, data), read_parallel(recipe.data.dev, data)
-        self._text = train.fingerprint + dev.fingerprint
-        self._agree()
-        self._source, self._target = self._subwords(train)
-        subwords = self._source.model + self._target.model
-        self._text = sha256(self._text.encode() + subwords).hexdigest()
-        self._train = Pairs(train, self._source, self._target, self._plan.max_length)
-        self._dev = Pairs(dev, self._source, self._target, self._plan.max_length)
-        place = processes.device
-        if precision is Precision.BFLOAT16 and not trains_in_bfloat16(place):
-            raise ValueError(
-                f"precision {precision.value!r} is not allowed: LSTMs cannot train in it on this {place}"
+        if precision is Precision.BFLOAT16 and not supports_bfloat16(processes.device):
+            raise UncurseError(
+                f"precision {precision.value!r} is not allowed: PyTorch cannot train LSTMs in it on this"
+                f" {processes.device.type}"
             )
-        devices = [place.index] if place.index else 1
-        self._fabric = Fabric(accelerator=place.type, devices=devices, precision=precision.fabric)
-        torch.manual_seed(self._plan.seed)
-        shape = LSTMShape(len(self._source), len(self._target), **asdict(recipe.model))
-        self._network = AttentionalLSTM(shape)
-        self._names = [name for name, _ in self._network.named_parameters()]
-        optimizer = torch.optim.AdamW(
-            self._network.parameters(), self._plan.learning_rate, weight_decay=self._plan.weight_decay
+        self._config = recipe.training
+        self._processes = processes
+        self._precision = precision
+        self._folder = RunFolder(folder, processes)
+        self._data = load_training_data(recipe, data, self._folder, processes)
+        self.network = _initial_network(recipe, self._data).to(processes.device)
+        self._optimizer = torch.optim.AdamW(
+            self.network.parameters(),
+            self._config.learning_rate,
+            weight_decay=self._config.weight_decay,
+            fused=True,  # one pass over the parameters instead of ten
         )
-        self._model, self._optimizer = self._fabric.setup(self._network, optimizer)
-        self._steps_per_epoch = len(self._train.shuffled(self._plan, 1))
-        self._step = 0
-        self._tokens = 0
-        self._recent: float | None = None  # the loss of the last few hundred batches
-        self._best = math.inf
+        self._steps_per_epoch = len(self._data.train.shuffled_batches(self._config, 1))
         self._stop = False
+        self._metadata = RunMetadata(
+            recipe=sha256(repr(recipe).encode()).hexdigest(),
+            data=self._data.fingerprint,
+            processes=processes.size,
+        )
         self._resume()
 
     @property
     def total_steps(self) -> int:
-        """How many batches the run has."""
-        return self._plan.epochs * self._steps_per_epoch
+        """The number of batches in the whole run."""
+        return self._config.epochs * self._steps_per_epoch
 
     def run(self) -> None:
-        """Train to the end, or until a signal asks to stop; either way nothing is lost."""
-        with self._folder.held(), answered(self._ask_to_stop, signal.SIGINT, signal.SIGTERM):
+        """Train to the end, or until a signal asks to stop; either way a checkpoint is saved."""
+        with self._folder.lock(), handle_signals(self._ask_to_stop, signal.SIGINT, signal.SIGTERM):
             self._run()
 
     def _run(self) -> None:
-        log = self._folder.log(self._step)
+        log = self._folder.log(self._metadata.step)
         saved = time.monotonic()
-        with Progress(self.total_steps, self._step, shown=self._processes.first) as shown:
-            for epoch, chosen in self._batches():
-                stop = self._learn(chosen)
-                shown.advance(self._step, epoch, self.perplexity, self._train.tokens(chosen))
-                if self._step % self._steps_per_epoch == 0 or self._step % 500 == 0:
-                    dev = self.dev_perplexity()
-                    if dev < self._best:
-                        self._best = dev
-                        self._folder.save(BEST, Checkpoint(self._weights(), self._facts()))
+        with training_progress(self.total_steps, self._metadata.step, self._processes.is_rank_zero) as progress:
+            for epoch, chosen in self.batches():
+                stop = self.train_step(chosen)
+                step = self._metadata.step
+                progress.advance(step, epoch, self.perplexity, self._data.train.target_tokens(chosen))
+                if step % self._steps_per_epoch == 0 or step % EVALUATION_STEPS == 0:
+                    dev = self._evaluate(epoch, progress)
                     if log is not None:
-                        log.write(self._step, epoch, self._tokens, self.perplexity, dev, self._rate(), shown.speed)
-                    shown.say(
-                        f"step {self._step}, epoch {epoch}: dev perplexity {dev:.2f}, train {self.perplexity:.2f}"
-                    )
-                if stop or time.monotonic() - saved > 60 * self._plan.checkpoint_minutes:
+                        tokens, rate = self._metadata.tokens, self._learning_rate()
+                        log.write(step, epoch, tokens, self.perplexity, dev, rate, progress.speed)
+                if stop or time.monotonic() - saved > 60 * self._config.checkpoint_minutes:
                     self._folder.save(LAST, self._checkpoint())
                     saved = time.monotonic()
                 if stop:
-                    self._processes.wait()  # a launcher ends all when one has ended
+                    self._processes.barrier()  # a launcher ends all processes once one has ended
                     raise KeyboardInterrupt
         self._folder.save(LAST, self._checkpoint())
 
+    def _evaluate(self, epoch: int, progress: TrainingProgress) -> float:
+        """Score the development pairs, and keep the weights if they are the best so far."""
+        dev = self.dev_perplexity()
+        if self._metadata.best is None or dev < self._metadata.best:
+            self._metadata = replace(self._metadata, best=dev)
+            self._folder.save(BEST, self._metadata.checkpoint(self._weights()))
+        progress.print(
+            f"step {self._metadata.step}, epoch {epoch}: dev perplexity {dev:.2f}, train {self.perplexity:.2f}"
+        )
+        return dev
+
     def export(self) -> Path:
-        """The best weights so far as a model folder, with a length predictor fitted to them."""
-        path = self._folder.path / BEST
-        try:
-            self._network.load_weights(load_checkpoint(path).tensors)
-        except ValueError as error:
-            raise ValueError(f"{path} cannot be used: {error}") from error
-        folder = self._folder.model
-        save_model(folder, self._network, self._source, self._target, self._train.ratio, torch.float16)
-        loaded = load_folder(folder)
-        lengths = self._train.lengths(loaded.model, FITTED_PAIRS)
-        save_predictor(folder / LENGTH, fit_length(lengths), loaded.fingerprint)
-        return folder
+        """Write the best weights as a model folder, with a length predictor fitted to them."""
+        return export_model(self._folder, self.network, self._data)
 
     @property
     def perplexity(self) -> float:
-        """The perplexity of the last few hundred batches."""
-        return math.nan if self._recent is None else math.exp(min(self._recent, 100.0))
+        """The training perplexity, averaged over the last few hundred batches."""
+        return math.nan if self._metadata.loss is None else math.exp(min(self._metadata.loss, MAX_LOG))
 
     def dev_perplexity(self) -> float:
-        """The perplexity of the development pairs, the same to the bit however many processes share them."""
-        self._model.eval()
-        batches = self._dev.in_order(self._plan)
-        losses = torch.zeros(len(batches), dtype=torch.float64)  # each by one process, and zero from the others
+        """The perplexity of the development pairs, the same to the bit for any number of processes."""
+        self.network.eval()
+        batches = self._data.dev.sorted_batches(self._config)
+        losses = torch.zeros(len(batches), dtype=torch.float64)  # one process fills each; the others leave 0
         with torch.inference_mode():
             for index in self._processes.share(range(len(batches))):
-                losses[index] = float(self._loss(self._dev.batch(batches[index]), 0.0))
-        self._model.train()
-        self._processes.add_up([losses])
-        count = sum(self._dev.tokens(chosen) for chosen in batches)
-        return math.exp(min(math.fsum(losses.tolist()) / count, 100.0))
+                losses[index] = float(
+                    batch_loss(self.network, self._data.dev.batch(batches[index]), self._precision, 0.0)
+                )
+        self.network.train()
+        self._processes.all_reduce_sum([losses])
+        tokens = sum(self._data.dev.target_tokens(chosen) for chosen in batches)
+        return math.exp(min(math.fsum(losses.tolist()) / tokens, MAX_LOG))
 
-    def _learn(self, chosen: Sequence[int]) -> bool:
-        """Take one step; whether a process was told to stop."""
+    def train_step(self, chosen: Sequence[int]) -> bool:
+        """Update the weights with one batch; whether any process was asked to stop."""
         try:
-            loss, stop = self._gradients(chosen)
+            loss, stop = self.compute_gradients(chosen)
         except LostProcessError:
             self._folder.save(LAST, self._checkpoint())  # no weight has changed since the last step
             raise
-        norm = float(clip_grad_norm_(self._network.parameters(), self._plan.clip))
+        before = self._metadata
+        norm = float(clip_grad_norm_(self.network.parameters(), self._config.clip_norm))
         if not (math.isfinite(loss) and math.isfinite(norm)):
             raise DivergedError(
-                f"the loss is {loss} and its gradient {norm} at step {self._step + 1}: lower learning_rate;"
-                " the last checkpoint is intact"
+                f"the loss is {loss} and the norm of its gradient {norm} at step {before.step + 1}: lower"
+                " learning_rate; the last checkpoint is intact"
             )
         for group in self._optimizer.param_groups:
-            group["lr"] = self._rate()
+            group["lr"] = self._learning_rate()
         self._optimizer.step()
-        self._step += 1
-        self._tokens += self._train.tokens(chosen)
-        self._recent = loss if self._recent is None else 0.99 * self._recent + 0.01 * loss
+        self._metadata = replace(
+            before,
+            step=before.step + 1,
+            tokens=before.tokens + self._data.train.target_tokens(chosen),
+            loss=loss if before.loss is None else 0.99 * before.loss + 0.01 * loss,
+        )
         return stop
 
-    def _gradients(self, chosen: Sequence[int]) -> tuple[float, bool]:
-        """Leave the gradient of a batch in the weights; its loss by token, and whether a process was told to stop.
+    def compute_gradients(self, chosen: Sequence[int]) -> tuple[float, bool]:
+        """Set the gradients of a batch; its loss per token, and whether any process was asked to stop.
 
-        The loss of every share is divided by the tokens of the whole batch, not of the share: the sums over all
-        processes are then what one process would have.
+        Each share's loss is divided by the tokens of the whole batch, so that the sums over all processes are the
+        gradients of one process that does the whole batch.
         """
-        torch.manual_seed(chance(self._plan.seed, self._step, self._processes.rank))
+        torch.manual_seed(dropout_seed(self._config.seed, self._metadata.step, self._processes.rank))
         self._optimizer.zero_grad()
-        loss = torch.zeros((), device=self._fabric.device)
+        loss = torch.zeros((), device=self._processes.device)
         if share := self._processes.share(chosen):  # a batch may have fewer pairs than there are processes
-            loss = self._loss(self._train.batch(share), self._plan.label_smoothing) / self._train.tokens(chosen)
-            self._fabric.backward(loss)
+            total = batch_loss(
+                self.network, self._data.train.batch(share), self._precision, self._config.label_smoothing
+            )
+            loss = total / self._data.train.target_tokens(chosen)
+            loss.backward()  # type: ignore[no-untyped-call]
         gradients = [
             torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-            for parameter in self._network.parameters()
+            for parameter in self.network.parameters()
         ]
-        facts = torch.stack((loss.detach(), loss.new_tensor(float(self._stop))))
-        self._processes.add_up([*gradients, facts])
-        for parameter, gradient in zip(self._network.parameters(), gradients, strict=True):
+        loss_and_stop = torch.stack((loss.detach(), loss.new_tensor(float(self._stop))))
+        self._processes.all_reduce_sum([*gradients, loss_and_stop])
+        for parameter, gradient in zip(self.network.parameters(), gradients, strict=True):
             parameter.grad = gradient
-        value, told = facts.tolist()
-        return value, told > 0
+        value, stop = loss_and_stop.tolist()
+        return value, stop > 0
 
-    def _loss(self, batch: Batch, smoothing: float) -> Tensor:
-        device = self._fabric.device
-        logits = self._model(batch.source.to(device), batch.lengths, batch.target_in.to(device))
-        target = batch.target_out.to(device).flatten()
-        return cross_entropy(logits.flatten(0, 1), target, reduction="sum", label_smoothing=smoothing)
+    def _learning_rate(self) -> float:
+        """Linear warm-up, then linear decay to 0."""
+        step, warmup = self._metadata.step + 1, self._config.warmup_steps
+        rising = step / max(warmup, 1)
+        falling = (self.total_steps - step + 1) / max(self.total_steps - warmup, 1)
+        return self._config.learning_rate * min(rising, falling, 1.0)
 
-    def _rate(self) -> float:
-        """A straight line up over the warm-up, and a straight line down to nothing after it."""
-        step = self._step + 1
-        up = step / max(self._plan.warmup, 1)
-        down = (self.total_steps - step + 1) / max(self.total_steps - self._plan.warmup, 1)
-        return self._plan.learning_rate * min(up, down, 1.0)
-
-    def _batches(self) -> Iterator[tuple[int, list[int]]]:
-        """What is left to do, with the number of its epoch."""
-        for epoch in range(self._step // self._steps_per_epoch + 1, self._plan.epochs + 1):
-            batches = self._train.shuffled(self._plan, epoch)
-            if len(batches) != self._steps_per_epoch:  # token-bounded batches differ a little by shuffle
-                batches = _fitted(batches, self._steps_per_epoch)
-            for chosen in batches[self._step % self._steps_per_epoch :]:
+    def batches(self) -> Iterator[tuple[int, list[int]]]:
+        """The batches that are left, each with the number of its epoch."""
+        first, done = divmod(self._metadata.step, self._steps_per_epoch)
+        for epoch in range(first + 1, self._config.epochs + 1):
+            batches = with_batch_count(
+                self._data.train.shuffled_batches(self._config, epoch), self._steps_per_epoch
+            )
+            for chosen in batches[done:]:
                 yield epoch, chosen
-
-    def _agree(self) -> None:
-        """Processes that learn from other text than the first are an error, not a worse model."""
-        mine = (self._text + repr(self._recipe)).encode()
-        if self._processes.from_first(mine) != mine:
-            raise ValueError(f"process {self._processes.rank} has other text or another recipe than the first one")
-
-    def _subwords(self, text: ParallelText) -> tuple[Subwords, Subwords]:
-        plan = self._recipe.subwords
-        targets = [line for targets in text.targets for line in targets]
-        return (
-            self._folder.subwords("source.spm", lambda: Subwords.train(text.sources, plan.source, plan.lowercase)),
-            self._folder.subwords("target.spm", lambda: Subwords.train(targets, plan.target, plan.lowercase)),
-        )
-
-    def _facts(self) -> dict[str, Any]:
-        return {
-            "family": "lstm",
-            "shape": asdict(self._network.shape),
-            "recipe": sha256(repr(self._recipe).encode()).hexdigest(),
-            "text": self._text,
-            "processes": self._processes.count,
-            "ratio": self._train.ratio,
-            "step": self._step,
-            "tokens": self._tokens,
-            "loss": self._recent,
-            "best": self._best if math.isfinite(self._best) else None,
-        }
+            done = 0
 
     def _weights(self) -> dict[str, Tensor]:
-        return dict(self._network.named_parameters())
+        return dict(self.network.named_parameters())
 
     def _checkpoint(self) -> Checkpoint:
-        return Checkpoint({**self._weights(), **adam_tensors(self._optimizer, self._names)}, self._facts())
+        weights = self._weights()
+        return self._metadata.checkpoint({**weights, **adam_tensors(self._optimizer, list(weights))})
 
     def _resume(self) -> None:
-        checkpoint = self._folder.begin(self._checkpoint())
-        facts = checkpoint.facts
+        weights = self._weights()
+        checkpoint, metadata = self._folder.last_or_first(weights, self._metadata)
         try:
-            self._network.load_weights(checkpoint.tensors)
-            restore_adam(self._optimizer, self._names, checkpoint.tensors)
-            self._step, self._tokens, best = (facts[name] for name in ("step", "tokens", "best"))
-            if not 0 <= self._step <= self.total_steps:
-                raise ValueError(f"step {self._step} is not in this run")
-            self._recent = facts.get("loss")
-            self._best = math.inf if best is None else float(best)
-        except (KeyError, TypeError, ValueError, RuntimeError) as error:
-            raise ValueError(f"{self._folder.path / LAST} is not a checkpoint of this run: {error}") from error
+            if not 0 <= metadata.step <= self.total_steps:
+                raise UncurseError(f"step {metadata.step} is not one of the {self.total_steps} steps")
+            self.network.load_weights(checkpoint.tensors)
+            restore_adam(self._optimizer, list(weights), checkpoint.tensors)
+        except UncurseError as error:
+            raise UncurseError(f"{self._folder.path / LAST} is not a checkpoint of this run: {error}") from error
+        self._metadata = metadata
 
     def _ask_to_stop(self, _: int) -> None:
         self._stop = True
 
 
-def _fitted(batches: list[list[int]], count: int) -> list[list[int]]:
-    """The same pairs in exactly so many batches: the last ones are joined, or the longest are split."""
-    while len(batches) > count:
-        last = batches.pop()
-        batches[-1] = [*batches[-1], *last]
-    while len(batches) < count:
-        longest = max(range(len(batches)), key=lambda index: len(batches[index]))
-        chosen = batches[longest]
-        batches[longest : longest + 1] = [chosen[: len(chosen) // 2], chosen[len(chosen) // 2 :]]
-    return batches
+def _initial_network(recipe: Recipe, data: TrainingData) -> AttentionalLSTM:
+    torch.manual_seed(recipe.training.seed)
+    config = recipe.model
+    shape = LSTMShape(
+        source_vocab_size=len(data.source),
+        target_vocab_size=len(data.target),
+        embedding=config.embedding,
+        hidden=config.hidden,
+        dropout=config.dropout,
+        input_feed=config.input_feed,
+        tied=config.tied,
+    )
+    return AttentionalLSTM(shape)
 
 
-def chance(seed: int, step: int, rank: int) -> int:
-    """Where the random numbers of a step begin: what is dropped depends on nothing that would have to be saved."""
+def dropout_seed(seed: int, step: int, rank: int) -> int:
+    """The seed of a step in one process: dropout then depends on nothing that a checkpoint would have to hold."""
     return int(np.random.SeedSequence((seed, step, rank)).generate_state(1)[0])

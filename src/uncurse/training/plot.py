@@ -1,4 +1,4 @@
-"""The history of a training run as a picture."""
+"""A plot of a training run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from uncurse.files import write_whole
+from uncurse.storage.atomic import atomic_write
 
 
 def plot_history(path: Path, rows: Sequence[dict[str, str]]) -> None:
@@ -29,4 +29,4 @@ def plot_history(path: Path, rows: Sequence[dict[str, str]]) -> None:
     axes.legend()
     picture = io.BytesIO()
     figure.savefig(picture, format="png")
-    write_whole(path, picture.getbuffer())
+    atomic_write(path, picture.getbuffer())

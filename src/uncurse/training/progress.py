@@ -1,49 +1,56 @@
-"""Progress of a training run, on a terminal as a bar and elsewhere as a line now and then."""
+"""The progress of a training run: a bar on a terminal, elsewhere a line now and then."""
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Sequence
-from typing import final
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, final
 
-from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, TextColumn, TimeRemainingColumn
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from uncurse.bar import Bar
-
-QUIET_SECONDS = 30.0  # between lines when nobody watches
+LINE_SECONDS: Final = 30.0  # between two lines where there is no terminal
 
 
 @final
-class Progress(Bar):
-    """Perplexity, tokens per second and the time left."""
+class TrainingProgress:
+    """Perplexity, tokens per second and the time left, on standard error."""
 
-    def __init__(self, total: int, done: int, shown: bool = True) -> None:
-        Bar.__init__(self, "training", done, total, shown)
+    def __init__(self, bar: Progress, task: TaskID, first_step: int, total: int) -> None:
+        self._bar = bar
+        self._task = task
+        self._first_step = first_step
         self._total = total
-        self._first = done
-        self._began = self._said = time.monotonic()
+        self._started = self._last_line = time.monotonic()
         self._tokens = 0
-
-    def columns(self, total: int | None) -> Sequence[ProgressColumn]:
-        """From left to right."""
-        return (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
 
     @property
     def speed(self) -> float:
-        """Target tokens per second since the run began or was resumed."""
-        return self._tokens / max(time.monotonic() - self._began, 1e-9)
+        """Target tokens per second since the run was started or resumed."""
+        return self._tokens / max(time.monotonic() - self._started, 1e-9)
 
     def advance(self, step: int, epoch: int, perplexity: float, tokens: int) -> None:
-        """A batch is done."""
+        """Count a batch as done."""
         self._tokens += tokens
         text = f"epoch {epoch} · perplexity {perplexity:.1f} · {self.speed:,.0f} tokens/s"
         self._bar.update(self._task, completed=step, description=text)
         now = time.monotonic()
-        if self._bar.disable and now - self._said > QUIET_SECONDS:
-            self._said = now
-            left = (now - self._began) / (step - self._first) * (self._total - step) / 60
-            self.say(f"step {step} of {self._total} · {text} · {left:.0f} minutes left")
+        if self._bar.disable and now - self._last_line > LINE_SECONDS:
+            self._last_line = now
+            left = (now - self._started) / (step - self._first_step) * (self._total - step) / 60
+            self.print(f"step {step} of {self._total} · {text} · {left:.0f} minutes left")
 
-    def say(self, text: str) -> None:
-        """A line for the record."""
-        self._console.print(text, highlight=False, soft_wrap=True)
+    def print(self, text: str) -> None:
+        """Write a line above the bar."""
+        self._bar.console.print(text, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def training_progress(total: int, step: int, shown: bool) -> Iterator[TrainingProgress]:
+    """Show a run of `total` steps that starts or resumes at `step`."""
+    console = Console(file=sys.stderr, quiet=not shown)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=not (shown and console.is_terminal)) as bar:
+        yield TrainingProgress(bar, bar.add_task("training", total=total, completed=step), step, total)

@@ -2,40 +2,34 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, final
 
-from uncurse.decoding import checked_count
-from uncurse.registry import Parameter
-from uncurse.settings import read_settings
+from uncurse.errors import UncurseError
+from uncurse.scoring.decoding import checked_count
+from uncurse.scoring.registry import check_parameters, parameter
+from uncurse.storage.toml_config import read_settings
+from uncurse.text.parallel import ParallelFiles
+
+MAX_SEED: Final = 2**32 - 1
 
 
 @final
 @dataclass(frozen=True)
-class Corpus:
-    """A source file and one or more files that translate it line by line."""
+class DataConfig:
+    """The training text, and the development text that decides which checkpoint is best."""
 
-    source: str
-    targets: tuple[str, ...]
-
-
-@final
-@dataclass(frozen=True)
-class DataPlan:
-    """What is learnt from and what it is tried on."""
-
-    train: tuple[Corpus, ...]
-    dev: tuple[Corpus, ...]
+    train: tuple[ParallelFiles, ...]
+    dev: tuple[ParallelFiles, ...]
 
 
 @final
 @dataclass(frozen=True)
-class SubwordPlan:
-    """How many pieces each side has."""
+class TokenizerConfig:
+    """The SentencePiece BPE model of each side."""
 
-    source: int
+    source: int  # vocabulary size
     target: int
     lowercase: bool = False
 
@@ -46,7 +40,7 @@ class SubwordPlan:
 
 @final
 @dataclass(frozen=True)
-class NetworkPlan:
+class NetworkConfig:
     """The sizes of the network; see `LSTMShape`."""
 
     embedding: int
@@ -62,41 +56,38 @@ class NetworkPlan:
 
 @final
 @dataclass(frozen=True)
-class TrainingPlan:
-    """How the weights are found."""
+class TrainingConfig:
+    """Batches, learning rate and regularisation."""
 
     epochs: int
     batch_sentences: int | None = None
     batch_tokens: int | None = None  # of the longer side, padding included
-    max_length: int = 100  # pairs with more pieces on either side are dropped
-    learning_rate: float = 1e-3
-    warmup: int = 500  # steps; after them the rate falls in a straight line to nothing
-    weight_decay: float = 0.01
-    clip: float = 1.0  # the norm of the gradient
-    label_smoothing: float = 0.0  # above 0 it makes empty outputs likelier
+    max_tokens_per_side: int = 100  # a pair with more tokens on either side is dropped
+    learning_rate: float = parameter("the peak", default=1e-3, low=0.0, low_open=True)
+    warmup_steps: int = 500  # the rate rises linearly, and then falls linearly to 0
+    weight_decay: float = parameter("of AdamW", default=0.01, low=0.0)
+    clip_norm: float = parameter("the largest norm of the gradient", default=1.0, low=0.0, low_open=True)
+    label_smoothing: float = parameter("above 0 makes empty outputs likelier", default=0.0, low=0.0, high=0.999)
     seed: int = 1
-    checkpoint_minutes: float = 3.0
+    checkpoint_minutes: float = parameter("between two checkpoints", default=3.0, low=0.0)
 
     def __post_init__(self) -> None:
         if (self.batch_sentences is None) == (self.batch_tokens is None):
-            raise ValueError("give one of batch_sentences and batch_tokens")
-        for name in ("epochs", "max_length", "batch_sentences", "batch_tokens"):
+            raise UncurseError("give one of batch_sentences and batch_tokens")
+        counts = {
+            "epochs": 1,
+            "batch_sentences": 1,
+            "batch_tokens": 1,
+            "max_tokens_per_side": 1,
+            "warmup_steps": 0,
+        }
+        for name, low in counts.items():
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} = {value} is not allowed: it must be at least 1")
-        for name, allowed in _RANGES.items():
-            allowed.checked(name, getattr(self, name))
-
-
-_RANGES: Final = {
-    "learning_rate": Parameter("the highest rate", 0.0, math.inf, low_open=True),
-    "warmup": Parameter("steps", 0, math.inf, low_open=False),
-    "weight_decay": Parameter("of AdamW", 0.0, math.inf, low_open=False),
-    "clip": Parameter("a norm", 0.0, math.inf, low_open=True),
-    "label_smoothing": Parameter("a share", 0.0, 0.999, low_open=False),
-    "seed": Parameter("any", 0, 2**32 - 1, low_open=False),
-    "checkpoint_minutes": Parameter("a time", 0.0, math.inf, low_open=False),
-}
+            if value is not None and value < low:
+                raise UncurseError(f"{name} = {value} is not allowed: it must be at least {low}")
+        if not 0 <= self.seed <= MAX_SEED:
+            raise UncurseError(f"seed = {self.seed} is not allowed: it must be in 0 … {MAX_SEED}")
+        check_parameters(self)
 
 
 @final
@@ -104,12 +95,12 @@ _RANGES: Final = {
 class Recipe:
     """A whole training run."""
 
-    data: DataPlan
-    subwords: SubwordPlan
-    model: NetworkPlan
-    training: TrainingPlan
+    data: DataConfig
+    tokenizer: TokenizerConfig
+    model: NetworkConfig
+    training: TrainingConfig
 
 
 def read_recipe(path: Path) -> Recipe:
-    """Read a recipe; a key that does not exist is refused with the nearest that does."""
+    """Read a recipe; an unknown key is refused, and the error names the nearest valid one."""
     return read_settings(Recipe, path)

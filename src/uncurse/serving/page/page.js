@@ -1,68 +1,65 @@
-// The page of the service, after drawing.js. One answer of /explain holds all that is drawn; nothing else is fetched.
+// The page of the service, after drawing.js. One response of /explain holds all that is drawn; nothing else is fetched.
 
-// ---- scores: one look for each, the same as in studies
+// ---- scores: each has a mark of its own, by its place among the registered scores
 
-const LOOKS = {
-  "log-prob": [0, "circle"], "length-norm": [1, "square"], gnmt: [3, "diamond"], "word-reward": [4, "up"],
-  "bounded-word-reward": [6, "down"], "adaptive-reward": [7, "plus"], "bp-norm": [8, "star"],
-  "f1-norm": [9, "diamond"],
-};
-const SPARE = ["circle", "square", "diamond", "up", "down"];
+const COLOURS = [0, 1, 3, 4, 6, 7, 8, 9, 2, 5];
+const SHAPES = ["circle", "square", "diamond", "up", "down", "plus", "star", "hexagon"];
 
 function lookOf(name) {
-  const place = found.scores.findIndex((score) => score.name === name);
-  const [slot, shape] = LOOKS[name] ?? [place % 10, SPARE[place % SPARE.length]];
-  return { colour: `var(--m${slot})`, shape, dash: "" };
+  const place = data.scores.indexOf(name);
+  return { colour: `var(--m${COLOURS[place % COLOURS.length]})`, shape: SHAPES[place % SHAPES.length], dash: "" };
 }
 const labelOf = (method) => method.spec.replace(":", ", "); // so that it can be broken into lines
 const named = (score) => html("span", { class: "named" }, swatch(lookOf(score.name), false), html("span", {}, labelOf(score)));
 
-// ---- what is known
+// ---- state
 
-const WIDTHS = [1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 75, 100, 150, 200].filter((width) => width < data.width);
-WIDTHS.push(data.width);
-const state = { score: "bp-norm", rule: "optimal", compared: "log-prob", step: 1, reading: null };
-let found = null; // the answer that is shown
-let asking = null; // the request that is under way
+const BEAM_SIZES = [1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 75, 100, 150, 200].filter((size) => size < data.beam_size);
+BEAM_SIZES.push(data.beam_size);
+const state = { score: data.score, rule: data.stop, compared: data.scores[0], step: 1, reading: null };
+let found = null; // the response that is shown
+let fetching = null; // aborts the request that is under way
 let playing = null;
 
-const widthOf = () => WIDTHS[Number(byId("width").value)];
+const beamSize = () => BEAM_SIZES[Number(byId("beam-size").value)];
 const scoreIndex = (name) => Math.max(0, found.scores.findIndex((score) => score.name === name));
-const verdictOf = (score, rule) => found.verdicts.find((verdict) =>
-  found.scores[verdict.score].name === score && found.rules[verdict.rule].name === rule);
-const byRule = (rule) => found.verdicts.filter((verdict) => found.rules[verdict.rule].name === rule);
+const outcomeOf = (score, rule) => found.outcomes.find((outcome) =>
+  found.scores[outcome.score].name === score && found.rules[outcome.rule].name === rule);
+const byRule = (rule) => found.outcomes.filter((outcome) => found.rules[outcome.rule].name === rule);
 const scope = (id, text) => { byId(id).querySelector(".scope").textContent = text; };
 
-// ---- asking
+// ---- requests
 
 async function search() {
-  asking?.abort();
-  const sentence = byId("sentence").value.trim(), asked = (asking = new AbortController()), began = performance.now();
-  if (!sentence) return complain({ errors: [{ pointer: "#/sentence", detail: "there is nothing to search for" }] });
+  fetching?.abort();
+  const sentence = byId("sentence").value.trim(), current = (fetching = new AbortController()), began = performance.now();
+  if (!sentence) return complain({ errors: [{ pointer: "#/sentence", detail: "the sentence is empty" }] });
   document.body.setAttribute("aria-busy", "true");
-  byId("status").textContent = `Searching with a beam of ${widthOf()} …`;
+  byId("status").textContent = `Searching with beam size ${beamSize()} …`;
   const headers = { "Content-Type": "application/json" };
   if (byId("token").value) headers.Authorization = `Bearer ${byId("token").value}`;
   try {
-    const body = JSON.stringify({ sentence, beam: widthOf() });
-    const response = await fetch("explain", { method: "POST", headers, body, signal: asked.signal });
+    const body = JSON.stringify({ sentence, beam_size: beamSize() });
+    const response = await fetch("explain", { method: "POST", headers, body, signal: current.signal });
     const answer = await response.json();
     if (!response.ok) return complain(answer, response.headers.get("Retry-After"));
     show(answer, (performance.now() - began) / 1000);
   } catch (error) {
     if (error.name !== "AbortError") complain({ detail: `the service does not answer: ${error.message}` });
   } finally {
-    if (asking === asked) document.body.removeAttribute("aria-busy");
+    if (fetching === current) document.body.removeAttribute("aria-busy");
   }
 }
 
-function complain(problem, later) {
-  const fields = { "#/sentence": "sentence", "#/beam": "width" };
+function complain(problem, retryAfter) {
+  const fields = { "#/sentence": "sentence", "#/beam_size": "beam-size" };
   const words = problem.errors?.length ? problem.errors.map((error) => error.detail) : [problem.detail];
-  if (later) words.push(`try again in ${plural(Number(later), "second")}`);
+  if (retryAfter) words.push(`try again in ${plural(Number(retryAfter), "second")}`);
   byId("problem").textContent = capital(words.join("; ")) + ".";
   byId("problem").hidden = false;
   byId("status").textContent = "";
+  byId("found").hidden = true; // what it shows is not the answer to what the form says
+  pause();
   for (const { pointer } of problem.errors ?? []) byId(fields[pointer] ?? "sentence").setAttribute("aria-invalid", "true");
 }
 
@@ -70,15 +67,16 @@ function show(answer, seconds) {
   found = answer;
   pause();
   byId("problem").hidden = true;
-  for (const id of ["sentence", "width"]) byId(id).removeAttribute("aria-invalid");
+  for (const id of ["sentence", "beam-size"]) byId(id).removeAttribute("aria-invalid");
   byId("status").textContent = [
-    plural(answer.source_length, "source piece"), `predicted length ${fixed(answer.predicted_length, 1)}`,
-    `limit ${answer.limit}`, `${fixed(answer.finished, 0)} finished in ${plural(answer.steps, "step")}`,
+    plural(answer.source_length, "source token"),
+    answer.expected_length === null ? null : `expected length ${fixed(answer.expected_length, 1)}`,
+    `max length ${answer.max_length}`, `${fixed(answer.finished, 0)} finished in ${plural(answer.steps, "step")}`,
     answer.in_time ? null : "ended by the deadline", `${fixed(seconds, 2)} s`,
   ].filter(Boolean).join(" · ");
   byId("found").hidden = false;
-  for (const key of ["score", "compared"]) {
-    if (!answer.scores.some((score) => score.name === state[key])) state[key] = answer.scores[0].name;
+  for (const [key, methods] of [["score", answer.scores], ["compared", answer.scores], ["rule", answer.rules]]) {
+    if (state[key] && !methods.some((method) => method.name === state[key])) state[key] = methods[0].name;
   }
   const scores = answer.scores.map((score) => [score.name, labelOf(score)]);
   options(byId("score"), scores, state.score);
@@ -95,37 +93,39 @@ function show(answer, seconds) {
 // ---- what each score picks
 
 function drawChoices() {
-  const rule = found.rules.find((each) => each.name === state.rule), verdicts = byRule(state.rule);
-  const against = state.compared === "" ? null : verdictOf(state.compared, state.rule)?.text ?? null;
-  const groups = Map.groupBy(verdicts, (verdict) => verdict.text);
+  const rule = found.rules.find((each) => each.name === state.rule), outcomes = byRule(state.rule);
+  const against = state.compared === "" ? null : outcomeOf(state.compared, state.rule)?.text ?? null;
+  const groups = Map.groupBy(outcomes, (outcome) => outcome.text);
   byId("choices-title").textContent = groups.size === 1 ? "What each score picks: all the same" : `What each score picks: ${groups.size} outputs`;
   byId("rule-note").textContent = `${rule.name}: ${rule.formula} (${rule.source}).`;
   byId("outputs").replaceChildren(...[...groups].map(([text, group]) => html("div", { class: "choice" },
     html("p", { class: "output", dir: "auto" }, ...marked(text, against)), lengthOf(group[0].length), choiceTable(group))));
   scatter.draw();
-  const first = verdictOf(state.score, state.rule) ?? verdicts[0];
+  const first = outcomeOf(state.score, state.rule) ?? outcomes[0];
   read(state.reading ?? first?.candidate ?? null);
 }
 
-/** How long an output is, of what may be and of what was predicted. */
+/** The length of an output, beside the maximum and the expected length. */
 function lengthOf(length) {
-  const { predicted_length: predicted, limit } = found, most = Math.max(limit, predicted);
-  const bar = html("i"), mark = html("b"), ratio = length / predicted;
+  const { expected_length: expected, max_length: max } = found, most = Math.max(max, expected ?? 0);
+  const bar = html("i"), mark = html("b", { hidden: expected === null });
   bar.style.width = `${(100 * length) / most}%`;
-  mark.style.left = `calc(${(100 * predicted) / most}% - 1px)`;
-  const words = `${plural(length, "token")}, ${fixed(100 * ratio, 0)} % of the ${fixed(predicted, 1)} predicted`;
+  mark.style.left = `calc(${(100 * (expected ?? 0)) / most}% - 1px)`;
+  const words = expected === null ? `${plural(length, "token")} of at most ${max}`
+    : `${plural(length, "token")}, ${fixed((100 * length) / expected, 0)} % of the ${fixed(expected, 1)} expected`;
+  const short = expected !== null && length < 0.85 * expected;
   return html("div", { class: "long" },
-    html("div", { class: ratio < 0.85 ? "track short" : "track", "aria-hidden": "true" }, bar, mark), html("span", {}, words));
+    html("div", { class: short ? "track short" : "track", "aria-hidden": "true" }, bar, mark), html("span", {}, words));
 }
 
 function choiceTable(group) {
-  const rows = group.map((verdict) => {
-    const [certificate, meaning] = CERTIFICATES[verdict.certificate];
-    const gap = verdict.certificate === "NONE" && verdict.gap !== null ? `, gap ${fixed(verdict.gap, 2)}` : "";
-    const numbers = [verdict.value === null ? "–" : fixed(verdict.value, 3), verdict.steps, fixed(verdict.model_rows, 0)];
-    return html("tr", {}, html("th", { scope: "row" }, named(found.scores[verdict.score])),
+  const rows = group.map((outcome) => {
+    const [certificate, meaning] = CERTIFICATES[outcome.certificate];
+    const gap = outcome.certificate === "NONE" && outcome.gap !== null ? `, gap ${fixed(outcome.gap, 2)}` : "";
+    const numbers = [outcome.value === null ? "–" : fixed(outcome.value, 3), outcome.steps, fixed(outcome.model_rows, 0)];
+    return html("tr", {}, html("th", { scope: "row" }, named(found.scores[outcome.score])),
       ...numbers.map((value) => html("td", { class: "number" }, String(value))),
-      html("td", {}, html("span", { class: `certificate ${verdict.certificate.toLowerCase()}`, title: meaning }, certificate + gap)));
+      html("td", {}, html("span", { class: `certificate ${outcome.certificate.toLowerCase()}`, title: meaning }, certificate + gap)));
   });
   const head = ["chosen by", "score", "steps", "rows", "certificate"];
   const widths = ["", "score", "count", "count", "proof"].map((kind) => html("col", { class: kind }));
@@ -137,7 +137,7 @@ function choiceTable(group) {
 
 function candidatePoints() {
   return found.candidates.map((candidate, place) => {
-    const by = byRule(state.rule).filter((verdict) => verdict.candidate === place).map((verdict) => found.scores[verdict.score].name);
+    const by = byRule(state.rule).filter((outcome) => outcome.candidate === place).map((outcome) => found.scores[outcome.score].name);
     const rows = by.map((name) => ({ look: lookOf(name), label: name, value: "" }));
     const head = `${plural(candidate.length, "token")}, log-probability ${fixed(candidate.log_prob, 2)}`;
     return { x: candidate.length, y: candidate.log_prob, text: candidate.text, by, place, size: 3.2, tip: { head, rows } };
@@ -145,20 +145,19 @@ function candidatePoints() {
 }
 
 function scatterSpec() {
-  const chosen = new Set(byRule(state.rule).map((verdict) => verdict.candidate));
+  const chosen = new Set(byRule(state.rule).map((outcome) => outcome.candidate));
   scope("scatter", found.finished > found.candidates.length
     ? `the ${found.candidates.length} likeliest of ${fixed(found.finished, 0)}` : `all ${fixed(found.finished, 0)}`);
-  scatterKey.replaceChildren(...found.scores.filter((score) => chosen.has(verdictOf(score.name, state.rule)?.candidate ?? -1))
+  scatterKey.replaceChildren(...found.scores.filter((score) => chosen.has(outcomeOf(score.name, state.rule)?.candidate ?? -1))
     .map((score) => html("p", {}, named(score))), html("p", {}, html("span", {}, "Marks show whose choice a point is.")));
-  const facts = { predicted: found.predicted_length, limit: found.limit };
-  return { ...candidateChart(facts, candidatePoints(), lookOf, (point) => read(point.place)), picked: (point) => { state.reading = point.place; } };
+  return { ...candidateChart(found, candidatePoints(), lookOf, (point) => read(point.place)), picked: (point) => { state.reading = point.place; } };
 }
 
 function read(place) {
   const host = byId("reading");
-  if (place === null) return host.replaceChildren(html("p", { class: "note" }, "Nothing finished within the limit."));
+  if (place === null) return host.replaceChildren(html("p", { class: "note" }, "Nothing finished within the maximum length."));
   const candidate = found.candidates[place];
-  const by = byRule(state.rule).filter((verdict) => verdict.candidate === place).map((verdict) => labelOf(found.scores[verdict.score]));
+  const by = byRule(state.rule).filter((outcome) => outcome.candidate === place).map((outcome) => labelOf(found.scores[outcome.score]));
   const facts = [`${plural(candidate.length, "token")}, log-probability ${fixed(candidate.log_prob, 2)}`, by.length ? `chosen by ${by.join(" · ")}` : null];
   host.replaceChildren(html("p", { class: "note" }, facts.filter(Boolean).join(" · ")),
     html("p", { class: "output", dir: "auto" }, ...marked(candidate.text, null)));
@@ -175,10 +174,10 @@ function wayTo(candidate) {
 }
 
 function prefixOf(step, rank) {
-  const { tokens, parents, pieces, end } = found.beams, words = [];
+  const { tokens, parents, token_texts: texts, eos } = found.beams, words = [];
   for (let at = step - 1; at >= 0; at--) {
     const token = tokens[at][rank];
-    if (token !== end) words.unshift(pieces[token] ?? "");
+    if (token !== eos) words.unshift(texts[token] ?? "");
     rank = parents[at][rank];
   }
   return words;
@@ -187,28 +186,28 @@ function prefixOf(step, rank) {
 function drawScore() {
   const score = found.scores[scoreIndex(state.score)];
   byId("score-formula").textContent = score.formula;
-  setStep(Math.min(verdictOf(score.name, "optimal")?.steps ?? found.steps, found.steps));
-  course.draw();
+  setStep(Math.min(outcomeOf(score.name, data.stop)?.steps ?? found.steps, found.steps));
+  curve.draw();
 }
 
-const courseOf = () => found.courses[scoreIndex(state.score)];
+const curveOf = () => found.bound_curves[scoreIndex(state.score)];
 const proofStep = () => {
-  const { best, bound } = courseOf();
+  const { best, bound } = curveOf();
   const place = best.findIndex((value, step) => value !== null && isProved(value, bound[step], step));
   return place < 0 ? null : place + 1;
 };
-/** A bound of null is that of nothing, once no prefix can go on, and before that a bound without end. */
-const isProved = (best, bound, step) => best !== null && (bound === null ? courseOf().hopeful[step] === 0 : best >= bound);
+/** A bound of null means that nothing can come if no prefix can go on, and else that there is no bound yet. */
+const isProved = (best, bound, step) => best !== null && (bound === null ? curveOf().hopeful[step] === 0 : best >= bound);
 
 let moveCursor = () => {};
 
-function courseSpec() {
-  const { best, bound } = courseOf(), steps = [...best.keys()];
+function curveSpec() {
+  const { best, bound } = curveOf(), steps = [...best.keys()];
   const points = (values) => steps.filter((step) => values[step] !== null).map((step) => ({ x: step + 1, y: values[step], size: 2 }));
   const proof = proofStep(), both = steps.filter((step) => best[step] !== null && bound[step] !== null);
-  scope("course", proof === null ? "never proved within the limit"
-    : proof === found.limit && bound.at(-1) === null && best.at(-1) !== null && !both.some((step) => best[step] >= bound[step])
-      ? "proved only by coming to the limit" : `proved at step ${proof} of ${found.steps}`);
+  scope("curve", proof === null ? "never proved within the maximum length"
+    : proof === found.max_length && bound.at(-1) === null && best.at(-1) !== null && !both.some((step) => best[step] >= bound[step])
+      ? "proved only by coming to the maximum length" : `proved at step ${proof} of ${found.steps}`);
   return {
     label: `Best finished score and bound under ${state.score}, by step`, height: 300,
     series: [
@@ -238,7 +237,7 @@ function lineName(name, point, x, y, down) {
   return [svg("text", { class: "name", x: left, y: y(point.y) + down, "text-anchor": right ? "end" : "start" }, name)];
 }
 
-/** What could still have come, between the bound and the best, which rises in steps. */
+/** The area between the bound and the best, which rises in steps. */
 function gapBetween(steps, best, bound, x, y) {
   if (!steps.length) return [];
   const above = steps.map((step) => `${x(step + 1)},${y(bound[step])}`).join("L");
@@ -258,9 +257,9 @@ function setStep(step) {
 
 /** What is known after this step, in a sentence. */
 function tell() {
-  const { best, bound } = courseOf(), at = state.step - 1, [now, could] = [best[at], bound[at]];
+  const { best, bound } = curveOf(), at = state.step - 1, [now, could] = [best[at], bound[at]];
   const proved = isProved(now, could, at), proof = proofStep();
-  const finished = found.beams.tokens[at].filter((token) => token === found.beams.end).length;
+  const finished = found.beams.tokens[at].filter((token) => token === found.beams.eos).length;
   const ended = finished ? `${plural(finished, "hypothesis").replace("hypothesiss", "hypotheses")} ended here. ` : "";
   let words = "Nothing has finished yet.";
   if (proved && could === null) words = `No prefix can go on: the best finished, ${fixed(now, 3)}, is the best there is.`;
@@ -272,7 +271,7 @@ function tell() {
   byId("told").classList.toggle("proved", proved);
 }
 
-const KINDS = { ended: "ended", hopeless: "cannot win any more", way: "on the way to the choice", best: "best so far" };
+const KINDS = { ended: "ended", hopeless: "can no longer win", way: "on the way to the choice", best: "best so far" };
 
 function prefixItem({ rank, words, value, digits, kinds, last }) {
   const shown = words.join("").trimStart(), tail = last ? words.at(-1) ?? "" : "";
@@ -285,12 +284,12 @@ function prefixItem({ rank, words, value, digits, kinds, last }) {
 }
 
 function drawBeam() {
-  const { tokens, log_probs: sums, end } = found.beams, at = state.step - 1;
-  const verdict = verdictOf(state.score, "optimal"), way = wayTo(found.candidates[verdict?.candidate ?? -1]);
-  const hopeful = courseOf().hopeful[at], kept = tokens[at].map((token, rank) => ({ token, rank })).filter(({ token }) => token >= 0);
+  const { tokens, log_probs: sums, eos } = found.beams, at = state.step - 1;
+  const outcome = outcomeOf(state.score, data.stop), way = wayTo(found.candidates[outcome?.candidate ?? -1]);
+  const hopeful = curveOf().hopeful[at], kept = tokens[at].map((token, rank) => ({ token, rank })).filter(({ token }) => token >= 0);
   let live = 0;
   const items = kept.map(({ token, rank }) => {
-    const ended = token === end, hopeless = !ended && live++ >= hopeful;
+    const ended = token === eos, hopeless = !ended && live++ >= hopeful;
     const kinds = [ended && "ended", hopeless && "hopeless", way[at] === rank && "way"];
     return prefixItem({ rank: rank + 1, words: prefixOf(state.step, rank), value: sums[at][rank], digits: 2, kinds, last: !ended });
   });
@@ -333,13 +332,13 @@ function play() {
 // ---- what stopping costs and loses
 
 function drawCosts() {
-  const rows = found.verdicts.map((verdict) => verdict.model_rows), shade = linear(Math.min(...rows), Math.max(...rows), 6, 50);
+  const rows = found.outcomes.map((outcome) => outcome.model_rows), shade = linear(Math.min(...rows), Math.max(...rows), 6, 50);
   const cell = (score, rule) => {
-    const verdict = verdictOf(score.name, rule.name);
-    if (!verdict) return html("td", {}, "–");
-    const lost = verdict.loss > 0 ? html("small", { class: "lost" }, `loses ${fixed(verdict.loss, 2)}`) : null;
-    const element = html("td", {}, html("b", {}, fixed(verdict.model_rows, 0)), html("small", {}, `step ${verdict.steps}`), lost);
-    element.style.setProperty("--heat", `${shade(verdict.model_rows).toFixed(0)}%`);
+    const outcome = outcomeOf(score.name, rule.name);
+    if (!outcome) return html("td", {}, "–");
+    const lost = outcome.loss > 0 ? html("small", { class: "lost" }, `loses ${fixed(outcome.loss, 2)}`) : null;
+    const element = html("td", {}, html("b", {}, fixed(outcome.model_rows, 0)), html("small", {}, `step ${outcome.steps}`), lost);
+    element.style.setProperty("--heat", `${shade(outcome.model_rows).toFixed(0)}%`);
     return element;
   };
   byId("costs").replaceChildren(html("table", { class: "costs" },
@@ -351,10 +350,12 @@ function drawCosts() {
 function drawCommands() {
   const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
   const token = data.token ? ' -H "Authorization: Bearer $TOKEN"' : "";
-  const body = JSON.stringify({ sentences: [found.source], beam: found.beam, score: found.scores[scoreIndex(state.score)].spec });
+  const decoding = { beam_size: found.beam_size, score: found.scores[scoreIndex(state.score)].spec };
+  if (state.rule !== data.stop) decoding.stop = found.rules.find((rule) => rule.name === state.rule).spec;
+  const body = JSON.stringify({ sentences: [found.source], ...decoding });
   byId("commands").textContent = [
     `curl ${location.origin}/translate -H 'Content-Type: application/json'${token} -d ${quoted(body)}`,
-    `uncurse explain --beam ${found.beam} ${quoted(found.source)}`,
+    `uncurse explain --model ${quoted(data.model)} --beam-size ${found.beam_size} ${quoted(found.source)}`,
   ].join("\n");
   byId("signature").textContent = found.signature;
 }
@@ -364,28 +365,28 @@ function drawCommands() {
 const scatterKey = html("div", { class: "legend" });
 const scatter = new Chart(byId("scatter"), scatterSpec, false);
 byId("scatter").append(scatterKey);
-const course = new Chart(byId("course"), courseSpec);
+const curve = new Chart(byId("curve"), curveSpec);
 
 let soon = null;
 const searchSoon = () => { clearTimeout(soon); soon = setTimeout(search, 250); };
-const showWidth = () => { byId("width-value").textContent = widthOf(); };
+const showBeamSize = () => { byId("beam-size-value").textContent = beamSize(); };
 const choose = (id, key, ...draw) => byId(id).addEventListener("change", (event) => {
   state[key] = event.target.value;
   draw.forEach((each) => each());
 });
 
-byId("width").max = WIDTHS.length - 1;
-byId("width").value = Math.max(0, WIDTHS.findLastIndex((width) => width <= 20));
-showWidth();
-byId("width").addEventListener("input", () => { showWidth(); byId("width").setAttribute("aria-valuetext", String(widthOf())); });
-byId("width").addEventListener("change", searchSoon);
-byId("asked").addEventListener("submit", (event) => { event.preventDefault(); search(); });
+byId("beam-size").max = BEAM_SIZES.length - 1;
+byId("beam-size").value = Math.max(0, BEAM_SIZES.findLastIndex((size) => size <= 20));
+showBeamSize();
+byId("beam-size").addEventListener("input", () => { showBeamSize(); byId("beam-size").setAttribute("aria-valuetext", String(beamSize())); });
+byId("beam-size").addEventListener("change", searchSoon);
+byId("request").addEventListener("submit", (event) => { event.preventDefault(); search(); });
 byId("sentence").addEventListener("keydown", (event) => {
   if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
   event.preventDefault();
   search();
 });
-choose("rule", "rule", drawChoices);
+choose("rule", "rule", drawChoices, drawCommands);
 choose("compared", "compared", drawChoices);
 choose("score", "score", drawScore, drawCommands);
 byId("step").addEventListener("input", (event) => { pause(); setStep(Number(event.target.value)); });

@@ -1,1 +1,0 @@
-"""Who does the work: this process, or the workers of a Ray cluster."""

@@ -1,0 +1,58 @@
+"""The one error that the library raises for what a caller got wrong."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
+from importlib.util import find_spec
+from typing import Final
+
+# What each extra of pyproject.toml brings, as modules, and the extra that it builds on.
+EXTRAS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
+    "translate": ("", ("torch", "safetensors", "sentencepiece")),
+    "huggingface": ("translate", ("transformers",)),
+    "study": ("translate", ("matplotlib", "sacrebleu")),
+    "baseline": ("study", ("thot",)),
+    "train": ("study", ("tensorboard",)),
+    "ray": ("study", ("pyarrow", "ray")),
+    "serve": ("translate", ("fastapi", "prometheus_client", "uvicorn")),
+}
+
+
+class UncurseError(ValueError):
+    """Something that was given cannot be used: an option, an input or a file."""
+
+
+def nearest(name: str, allowed: Iterable[str]) -> str:
+    """The end of an error message: the valid name most like a wrong one, or all of them."""
+    names = list(allowed)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    return f"; valid: {', '.join(names)}" if names else "; it takes none"
+
+
+def missing_extra(error: ModuleNotFoundError) -> UncurseError | None:
+    """What to install for a module that could not be imported; None if no extra brings it."""
+    wanted = (error.name or "").partition(".")[0]
+    for extra, (_, modules) in EXTRAS.items():
+        if wanted in modules:
+            missing = [module for module in _modules_of(extra) if module == wanted or not _is_installed(module)]
+            names = " and ".join(filter(None, (", ".join(missing[:-1]), missing[-1])))
+            are = "is" if len(missing) == 1 else "are"
+            return UncurseError(f"{names} {are} not installed; this needs: pip install 'uncurse[{extra}]'")
+    return None
+
+
+def _modules_of(extra: str) -> Iterator[str]:
+    base, modules = EXTRAS[extra]
+    if base:
+        yield from _modules_of(base)
+    yield from modules
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except (ModuleNotFoundError, ValueError):  # an import hook may refuse it
+        return False

@@ -1,0 +1,1 @@
+"""What runs jobs: this process, or the workers of a Ray cluster."""

@@ -1,0 +1,5 @@
+"""Beam search inside `model.generate(..., custom_generate=beam_search)` of Hugging Face's transformers."""
+
+from uncurse.models.huggingface.generate import BeamSearchOutput, beam_search
+
+__all__ = ["BeamSearchOutput", "beam_search"]

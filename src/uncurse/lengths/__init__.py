@@ -1,0 +1,1 @@
+"""Expected lengths and maximum lengths."""

@@ -1,0 +1,154 @@
+"""What a call of `generate` can ask for and this search cannot do."""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import Any, Final
+
+from transformers import (
+    EncoderNoRepeatNGramLogitsProcessor,
+    EncoderRepetitionPenaltyLogitsProcessor,
+    EosTokenCriteria,
+    LogitsProcessorList,
+    MaxLengthCriteria,
+    PrefixConstrainedLogitsProcessor,
+    SequenceBiasLogitsProcessor,
+    SynthIDTextWatermarkLogitsProcessor,
+    UnbatchedClassifierFreeGuidanceLogitsProcessor,
+)
+
+from uncurse.errors import UncurseError
+from uncurse.models.huggingface.generate_call import GenerateCall
+from uncurse.models.huggingface.generate_lengths import LengthOptions
+from uncurse.models.huggingface.network import shows_attention
+from uncurse.scoring.decoding import Decoding
+
+# Options of `generate` that this search does not have: the value that asks for nothing, and what to do instead.
+UNSUPPORTED: Final[dict[str, tuple[object, str]]] = {
+    "num_beams": (1, "give beam_size instead"),
+    "do_sample": (False, "this search does not sample"),
+    "early_stopping": (False, "give stop instead, for example 'beam-full'"),
+    "length_penalty": (1.0, "give score instead, for example 'length-norm:alpha=0.6'"),
+    "use_cache": (True, "this search needs a KV cache"),
+    "cache_implementation": (None, "this search has a KV cache of its own"),
+    "output_scores": (False, "return_dict_in_generate=True gives sequences_scores without it"),
+    "output_logits": (False, "logits are not kept"),
+    "output_attentions": (False, "attention weights are not kept"),
+    "output_hidden_states": (False, "hidden states are not kept"),
+    "token_healing": (False, "prompts are taken as they are"),
+    "prompt_lookup_num_tokens": (None, "there is no assistant"),
+    "assistant_early_exit": (None, "there is no assistant"),
+    "penalty_alpha": (None, "this is beam search"),
+    "dola_layers": (None, "this is beam search"),
+    "num_beam_groups": (1, "there is one beam"),
+    "diversity_penalty": (0.0, "there is one beam"),
+    "constraints": (None, "only a prefix can be forced: give decoder_input_ids"),
+    "force_words_ids": (None, "only a prefix can be forced: give decoder_input_ids"),
+}
+
+# Logits processors that expect the same sentence in a row at every step, and the options that add them.
+ROW_BOUND: Final = {
+    PrefixConstrainedLogitsProcessor: "prefix_allowed_tokens_fn",
+    EncoderRepetitionPenaltyLogitsProcessor: "encoder_repetition_penalty",
+    EncoderNoRepeatNGramLogitsProcessor: "encoder_no_repeat_ngram_size",
+    UnbatchedClassifierFreeGuidanceLogitsProcessor: "guidance_scale",
+    SynthIDTextWatermarkLogitsProcessor: "watermarking_config",
+}
+
+# What `generate` passes for the model's forward that this search uses or does not need.
+EXPECTED: Final = {
+    "encoder_outputs",
+    "attention_mask",
+    "past_key_values",
+    "use_cache",
+    "logits_to_keep",
+    "output_attentions",
+    "output_hidden_states",
+    "position_ids",  # which `generate` makes from the attention mask
+}
+
+
+def check_supported(
+    call: GenerateCall,
+    processors: LogitsProcessorList,
+    decoding: Decoding,
+    lengths: LengthOptions,
+    model_kwargs: dict[str, Any],
+) -> None:
+    """Raise one `UncurseError` that names everything in the call that cannot act.
+
+    Options that come with the model, such as the `num_beams` of its generation config, give way without an error.
+    """
+    problems = [
+        *_options(call),
+        *_needs(call, decoding, lengths),
+        *_processors(processors),
+        *_leftovers(call, model_kwargs),
+    ]
+    if problems:
+        raise UncurseError("beam_search cannot do everything that this call asks for: " + "; ".join(problems))
+
+
+def _options(call: GenerateCall) -> list[str]:
+    problems = [
+        f"{name} = {value!r}: {instead}"
+        for name, (nothing, instead) in UNSUPPORTED.items()
+        if (value := getattr(call.config, name, None)) not in (None, nothing) and call.gives(name)
+    ]
+    forced = call.config.forced_bos_token_id
+    if not isinstance(forced, Integral | None):
+        problems.append(f"forced_bos_token_id = {forced!r}: give one token")
+    return problems
+
+
+def _needs(call: GenerateCall, decoding: Decoding, lengths: LengthOptions) -> list[str]:
+    problems = []
+    if decoding.n_best > decoding.beam_size:
+        problems.append(
+            f"num_return_sequences = {decoding.n_best}: that is more than the beam_size of {decoding.beam_size}"
+        )
+    encodes = call.network.config.is_encoder_decoder
+    if decoding.needs.coverage and not encodes:
+        problems.append("a score with coverage: a decoder-only model has no source to cover")
+    elif decoding.needs.coverage and not shows_attention(call.network):
+        problems.append(
+            "a score with coverage: load the model with attn_implementation='eager' to see its attention"
+        )
+    if not encodes and lengths.expected_length is None and lengths.known:
+        name = "length_predictor" if lengths.length_ratio is None else "length_ratio"
+        problems.append(f"{name}: a prompt is no source to count; give expected_length, a number of tokens")
+    return problems
+
+
+def _processors(processors: LogitsProcessorList) -> list[str]:
+    problems = [
+        f"{option}: it expects every sentence to keep its row, and here rows come and go"
+        for each in processors
+        for kind, option in ROW_BOUND.items()
+        if isinstance(each, kind)
+    ]
+    if any(isinstance(each, SequenceBiasLogitsProcessor) and _rewards(each) for each in processors):
+        problems.append("sequence_bias above 0: log-probabilities would no longer be at most 0")
+    return problems
+
+
+def _rewards(processor: SequenceBiasLogitsProcessor) -> bool:
+    return any(bias > 0 for bias in processor.sequence_bias.values())
+
+
+def _leftovers(call: GenerateCall, model_kwargs: dict[str, Any]) -> list[str]:
+    """What would not reach the search or the model."""
+    problems = [
+        f"{type(each).__name__} in stopping_criteria: give stop instead"
+        for each in call.criteria
+        if not isinstance(each, MaxLengthCriteria | EosTokenCriteria)
+    ]
+    cache = model_kwargs.get("past_key_values")
+    if cache is not None and cache.get_seq_length() > 0:
+        problems.append("past_key_values: this search has a KV cache of its own")
+    lost = model_kwargs.keys() - EXPECTED | call.frame.kwargs.keys() & {"position_ids"}
+    problems += [f"{name}: it would not reach the model" for name in sorted(lost)]
+    for name, given in (("streamer", call.frame.streamer), ("assistant_model", call.frame.assistant_model)):
+        if given is not None:
+            problems.append(f"{name}: this search does not use it")
+    return problems

@@ -1,0 +1,57 @@
+"""What a network of transformers tells about itself: positions, vocabulary, attention, a fingerprint."""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+from typing import Any, Literal
+
+from transformers import PreTrainedModel
+
+from uncurse.errors import UncurseError
+from uncurse.models.tensors import to_float64
+
+Side = Literal["encoder", "decoder"]
+
+
+def max_positions(network: PreTrainedModel, side: Side) -> int | None:
+    """The most tokens that the encoder or the decoder can be fed; None with relative positions."""
+    config = getattr(network.config, side, network.config)  # an EncoderDecoderModel has a config for each side
+    for name in (f"max_{side}_position_embeddings", "max_position_embeddings"):
+        most: int | None = getattr(config, name, None)
+        if most is not None and (type(most) is not int or most < 1):
+            raise UncurseError(f"{name} = {most!r} is not allowed: it must be a whole number of 1 or more")
+        if most is not None:
+            return most
+    return None
+
+
+def check_positions(network: PreTrainedModel, side: Side, length: int) -> None:
+    """Raise an `UncurseError` if a text has more tokens than the model has positions."""
+    most, what = max_positions(network, side), "a source" if side == "encoder" else "an output"
+    if most is not None and length > most:
+        raise UncurseError(
+            f"{what} of {length} tokens is too long: this model has {most} positions; set a max_length"
+        )
+
+
+def vocab_size_of(network: PreTrainedModel) -> int:
+    """The number of target tokens, which is the number of logits."""
+    output_embeddings: Any = network.get_output_embeddings  # transformers declares no type
+    return int(output_embeddings().weight.shape[0])
+
+
+def shows_attention(network: PreTrainedModel) -> bool:
+    """Whether the network can return its attention weights: only the eager implementation does."""
+    return bool(network.config._attn_implementation == "eager")
+
+
+def fingerprint_of(network: PreTrainedModel, *facts: str) -> str:
+    """Identify a network by its config, some 64 numbers of each tensor, and whatever else decides its output."""
+    known = network.config.to_dict().items()
+    config = {name: value for name, value in known if name not in ("transformers_version", "_name_or_path")}
+    digest = sha256("\n".join((json.dumps(config, sort_keys=True, default=str), *facts)).encode())
+    for name, tensor in sorted(network.state_dict().items()):
+        sample = tensor.flatten()[:: max(1, tensor.numel() // 64)]
+        digest.update(f"{name} {tuple(tensor.shape)}".encode() + to_float64(sample).tobytes())
+    return digest.hexdigest()[:16]

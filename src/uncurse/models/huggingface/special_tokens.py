@@ -1,0 +1,136 @@
+"""The tokens around a source and before an output: language tags, start tokens, `</s>`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+from transformers import (
+    GenerationConfig,
+    M2M100Tokenizer,
+    MarianTokenizer,
+    MBart50Tokenizer,
+    MBartTokenizer,
+    NllbTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from uncurse.errors import UncurseError, nearest
+from uncurse.models.huggingface.network import vocab_size_of
+
+_NLLB_LANGUAGE: Final = re.compile("[a-z]{3}_[A-Z][a-z]{3}")  # eng_Latn
+
+
+@final
+@dataclass(frozen=True)
+class SpecialTokens:
+    """Token ids that a model expects around a source and before an output; none of them counts in a length."""
+
+    source_prefix: tuple[int, ...]  # for example a language tag
+    source_suffix: tuple[int, ...]  # for example </s>
+    decoder_prompt: tuple[
+        int, ...
+    ]  # fed to the decoder first and not scored: a start token, perhaps a language tag
+    eos: int  # </s> of the target
+    suppressed: tuple[int, ...] = ()  # never output, for example padding
+
+    def __post_init__(self) -> None:
+        if not self.decoder_prompt:
+            raise UncurseError("decoder_prompt = () is not allowed: a decoder needs a token to start from")
+
+
+def special_tokens_of(
+    tokenizer: PreTrainedTokenizerBase, config: GenerationConfig, source_lang: str | None, target_lang: str | None
+) -> SpecialTokens:
+    """What the tokenizer adds to a source, and what the generation config says about the output."""
+    languages = languages_of(tokenizer)
+    tag_in_source = isinstance(
+        tokenizer, MarianTokenizer
+    )  # the source names the target language, and nothing its own
+    _check_languages(languages, tag_in_source, source_lang, target_lang)
+    any_tokenizer: Any = tokenizer
+    if languages and not tag_in_source:
+        any_tokenizer.src_lang, any_tokenizer.tgt_lang = source_lang, target_lang
+    tag = () if target_lang is None else (languages[target_lang],)
+    prefix, suffix = _added_by(any_tokenizer)
+    eos = eos_of(config)
+    suppressed = {config.pad_token_id, *(config.suppress_tokens or ())}
+    suppressed |= {tokens[0] for tokens in config.bad_words_ids or () if len(tokens) == 1}
+    return SpecialTokens(
+        source_prefix=(*(tag if tag_in_source else ()), *prefix),
+        source_suffix=suffix,
+        decoder_prompt=_decoder_prompt(config, languages, () if tag_in_source else tag),
+        eos=eos,
+        suppressed=tuple(sorted(suppressed - {None, eos})),
+    )
+
+
+def languages_of(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
+    """The languages that a tokenizer has tags for, and the tokens of the tags."""
+    any_tokenizer: Any = tokenizer
+    if isinstance(tokenizer, M2M100Tokenizer | MBartTokenizer | MBart50Tokenizer):
+        return dict(any_tokenizer.lang_code_to_id)
+    tags: list[str] = []
+    if isinstance(tokenizer, MarianTokenizer):
+        tags = any_tokenizer.supported_language_codes
+    elif isinstance(tokenizer, NllbTokenizer):
+        tags = [token for token in any_tokenizer.all_special_tokens if _NLLB_LANGUAGE.fullmatch(token)]
+    return {tag.strip("<>"): any_tokenizer.convert_tokens_to_ids(tag) for tag in tags}
+
+
+def eos_of(config: GenerationConfig) -> int:
+    """The one token that ends an output; several are an error."""
+    ends = config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]
+    if len(ends) != 1 or type(ends[0]) is not int:
+        raise UncurseError(
+            f"eos_token_id = {config.eos_token_id} is not allowed: an encoder-decoder needs exactly one token"
+        )
+    return ends[0]
+
+
+def check_tokens(network: PreTrainedModel, special: SpecialTokens, vocabulary: Iterable[int]) -> None:
+    """Raise an `UncurseError` if a token has no embedding: a special one, or one of the tokenizer's."""
+    inputs: Any = network.get_input_embeddings()
+    sources, targets = int(inputs.weight.shape[0]), vocab_size_of(network)
+    fed = (*special.source_prefix, *special.source_suffix, *special.decoder_prompt, *vocabulary)
+    for size, tokens in ((sources, fed), (targets, (special.eos, *special.suppressed))):
+        for token in tokens:
+            if type(token) is not int or not 0 <= token < size:
+                raise UncurseError(f"token {token!r} is none of the {size} that this model knows")
+
+
+def _check_languages(
+    languages: dict[str, int], tag_in_source: bool, source_lang: str | None, target_lang: str | None
+) -> None:
+    known = {"source_lang": {} if tag_in_source else languages, "target_lang": languages}
+    for option, language in (("source_lang", source_lang), ("target_lang", target_lang)):
+        if language is None and languages and not tag_in_source:
+            raise UncurseError(f"{option} is needed: this model knows {len(languages)} languages")
+        if language is not None and language not in known[option]:
+            raise UncurseError(
+                f"{option} = {language!r} is not known to this model{nearest(language, list(known[option]))}"
+            )
+
+
+def _added_by(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:  # noqa: ANN401  (families share no type)
+    """What a tokenizer puts before a text and after it."""
+    plain, framed = (tokenizer("a", add_special_tokens=special)["input_ids"] for special in (False, True))
+    if not plain:
+        raise UncurseError("its tokenizer has no token for the letter a")
+    starts = [place for place in range(len(framed) + 1) if framed[place : place + len(plain)] == plain]
+    if not starts:
+        raise UncurseError("its tokenizer changes the tokens of a text when it adds special tokens")
+    return tuple(framed[: starts[0]]), tuple(framed[starts[0] + len(plain) :])
+
+
+def _decoder_prompt(config: GenerationConfig, languages: dict[str, int], tag: tuple[int, ...]) -> tuple[int, ...]:
+    start = config.decoder_start_token_id
+    if tag and (start is None or start in languages.values()):  # mBART starts with the language itself
+        return tag
+    if start is None and (start := config.bos_token_id) is None:
+        raise UncurseError("decoder_start_token_id is needed: the model does not say how an output starts")
+    forced = config.forced_bos_token_id
+    return (start, *(tag or (() if forced is None else (forced,))))

@@ -1,0 +1,77 @@
+"""Loading a model by name: the bundled one, a downloaded one, one in a folder, or one on the hub."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from uncurse.errors import UncurseError, nearest
+from uncurse.models.download import downloaded_folder
+from uncurse.models.loaded_model import LoadedModel, ModelOptions
+from uncurse.models.pretrained_models import BUNDLED, PRETRAINED, find_pretrained
+
+EXPORTED: Final = "model"  # the folder that `uncurse train` leaves in that of its run
+
+
+def load_model(options: ModelOptions) -> LoadedModel:
+    """A model of any family, each of which is imported only if it is needed."""
+    folder = model_folder(options.model)
+    if folder is not None and (folder / "model.json").exists():
+        from uncurse.models.lstm.folder import load_folder
+
+        _refuse("an LSTM model", options, ("dtype", "source_lang", "target_lang", "without_script"))
+        return load_folder(folder, options.device)
+    if folder is not None and _is_marian(folder):
+        from uncurse.models.marian.folder import load_marian
+
+        _refuse("a Marian model", options, ("source_lang",))
+        return load_marian(folder, options)
+    if folder is not None and not (folder / "config.json").exists():
+        raise UncurseError(f"{folder} is not a folder with a model")
+    from uncurse.models.huggingface.loading import load_huggingface
+
+    _refuse("a model that runs in transformers", options, ("dtype", "without_script"))
+    name = str(options.model) if folder is None else folder
+    return load_huggingface(name, options.device, options.source_lang, options.target_lang)
+
+
+def model_folder(model: Path | str | None) -> Path | None:
+    """Where a model is; None if that is on the hub."""
+    if model is None or str(model) == BUNDLED.name:
+        return BUNDLED
+    folder, name = Path(model), str(model)
+    if (folder / EXPORTED / "model.json").exists():  # a training run: what its best checkpoint became
+        return folder / EXPORTED
+    if (folder / "best.safetensors").exists():
+        raise UncurseError(f"{folder} is a training run that has not ended: finish it with uncurse train")
+    if folder.is_dir():
+        return folder
+    if find_pretrained(name) is not None:
+        downloaded = downloaded_folder(name)
+        if downloaded is None:
+            raise UncurseError(f"{name} is not downloaded yet: run uncurse models get {name}")
+        return downloaded
+    if isinstance(model, str) and name.count("/") == 1 and not name.startswith((".", "/", "~")):
+        return None
+    known = nearest(name, [BUNDLED.name, *(model.name for model in PRETRAINED)])
+    raise UncurseError(
+        f"{name} is neither a folder with a model nor owner/name on the hub nor a known model{known}"
+    )
+
+
+def _is_marian(folder: Path) -> bool:
+    from uncurse.models.marian.folder import ctranslate2_weights
+    from uncurse.models.marian.huggingface_file import CONFIG, is_supported
+
+    if ctranslate2_weights(folder) is not None:
+        return True
+    return (folder / CONFIG).exists() and is_supported(folder)
+
+
+def _refuse(what: str, options: ModelOptions, names: tuple[str, ...]) -> None:
+    """Options that cannot act are errors."""
+    for name in names:
+        given, default = getattr(options, name), getattr(ModelOptions(), name)
+        if given != default:
+            only = f"{what} runs in {default}" if name == "dtype" else f"{what} does not take it"
+            raise UncurseError(f"{name} = {given!r} is not allowed: {only}")

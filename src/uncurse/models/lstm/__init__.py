@@ -1,0 +1,1 @@
+"""The attentional LSTM of the paper: network, step model and the folders that training writes."""

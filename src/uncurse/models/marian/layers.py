@@ -1,0 +1,212 @@
+"""The layers and the encoder of a post-norm Transformer (Vaswani et al. 2017), as Marian trains it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, final
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from uncurse.errors import UncurseError
+from uncurse.models.marian.attention import merge_heads, split_heads
+from uncurse.models.marian.linear import ComputeType, Linear, LinearInput, make_linear
+from uncurse.models.marian.output_layer import OutputLayer
+from uncurse.models.marian.positions import MAX_POSITIONS, sinusoidal_positions
+from uncurse.models.marian.weights import EMBEDDINGS, OUTPUT_BIAS, POSITIONS, MarianWeights
+
+ACTIVATIONS: Final[Mapping[str, Callable[[Tensor], Tensor]]] = {
+    "relu": functional.relu,
+    "silu": functional.silu,
+    "swish": functional.silu,
+    "gelu": functional.gelu,
+}
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class LayerNorm:
+    """Layer normalisation."""
+
+    gamma: Tensor  # [d_model]
+    beta: Tensor  # [d_model]
+
+    def __call__(self, states: Tensor) -> Tensor:
+        """States, [..., d_model], of mean 0 and variance 1, then scaled by gamma and shifted by beta."""
+        return functional.layer_norm(states, self.gamma.shape, self.gamma, self.beta, 1e-5)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ResidualNorm:
+    """The end of every sublayer: output projection, residual connection, layer normalisation."""
+
+    projection: Linear
+    norm: LayerNorm
+
+    def __call__(self, states: Tensor, found: Tensor) -> Tensor:
+        """The states after a sublayer that turned them into `found`."""
+        return self.norm(states + self.projection(LinearInput(found)))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class FeedForward:
+    """The feed-forward sublayer."""
+
+    inner: Linear
+    activation: Callable[[Tensor], Tensor]
+    output: ResidualNorm
+
+    def __call__(self, states: Tensor) -> Tensor:
+        """The states after this sublayer."""
+        return self.output(states, self.activation(self.inner(LinearInput(states))))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class SelfAttention:
+    """The weights of self-attention."""
+
+    query_key_value: Linear  # in one product
+    output: ResidualNorm
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class CrossAttention:
+    """The weights of cross-attention, from the decoder to the encoder's states."""
+
+    query: Linear
+    key_value: Linear  # in one product
+    output: ResidualNorm
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class EncoderLayer:
+    """Self-attention and feed-forward."""
+
+    self_attention: SelfAttention
+    feed_forward: FeedForward
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class DecoderLayer:
+    """Self-attention over the prefix, cross-attention over the source, feed-forward."""
+
+    self_attention: SelfAttention
+    cross_attention: CrossAttention
+    feed_forward: FeedForward
+
+
+@final
+class MarianNetwork:
+    """Encoder, decoder layers and output layer, in a compute type and on a device."""
+
+    def __init__(
+        self,
+        weights: MarianWeights,
+        compute_type: ComputeType,
+        device: torch.device,
+        allowed: Sequence[int] | None = None,  # the tokens that an output may have; None: all
+    ) -> None:
+        self.device = device
+        self.heads = weights.heads
+        self.eos = weights.eos
+        self._embeddings = weights.matrices[EMBEDDINGS].to(device)
+        self.d_model = self._embeddings.values.shape[1]
+        positions = weights.vectors.get(POSITIONS)
+        self._positions = (
+            sinusoidal_positions(MAX_POSITIONS, self.d_model) if positions is None else positions
+        ).to(device)
+        build = _LayerBuilder(weights, compute_type, device)
+        self.encoder = [build.encoder_layer(index) for index in range(weights.layers("encoder"))]
+        self.decoder = [build.decoder_layer(index) for index in range(weights.layers("decoder"))]
+        self.output = OutputLayer(
+            self._embeddings,
+            build.vector(OUTPUT_BIAS),
+            compute_type,
+            None if allowed is None else torch.tensor(allowed, device=device),
+        )
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of tokens; as a token id it stands for no token, whose embedding is zero."""
+        return self.output.vocab_size
+
+    @property
+    def max_positions(self) -> int:
+        """The most tokens of a sequence, `</s>` counted: so many have a position encoding."""
+        return len(self._positions)
+
+    def embed(self, tokens: Tensor, first: Tensor | int = 0) -> Tensor:
+        """Embed tokens, [rows, tokens], at positions from `first` on; the result is [rows, tokens, d_model]."""
+        known = tokens.clamp(max=self.vocab_size - 1)
+        embedded = self._embeddings.values[known].float()
+        if self._embeddings.scale is not None:
+            embedded /= self._embeddings.scale[known][..., None]
+        embedded *= ((tokens < self.vocab_size) * math.sqrt(self.d_model))[..., None]
+        return embedded + self._positions[first + torch.arange(tokens.shape[1], device=self.device)]
+
+    def encode(self, sources: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+        """Encoder states of sources with `</s>`, [sentences, positions, d_model], and where there is a token."""
+        longest = max(len(source) for source in sources) + 1
+        if longest > self.max_positions:
+            raise UncurseError(f"a source has {longest - 1} tokens; this model can read {self.max_positions - 1}")
+        rows = [[*source, self.eos, *[self.eos] * (longest - 1 - len(source))] for source in sources]
+        lengths = torch.tensor([len(source) + 1 for source in sources])
+        is_token = (torch.arange(longest) < lengths[:, None]).to(self.device)
+        states = self.embed(torch.tensor(rows, device=self.device))
+        for layer in self.encoder:
+            projected = layer.self_attention.query_key_value(LinearInput(states))
+            query, key, value = split_heads(projected, 3, self.heads)
+            attended = functional.scaled_dot_product_attention(query, key, value, is_token[:, None, None])
+            states = layer.feed_forward(layer.self_attention.output(states, merge_heads(attended)))
+        return states, is_token
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class _LayerBuilder:
+    """Makes layers of weights by name."""
+
+    weights: MarianWeights
+    compute_type: ComputeType
+    device: torch.device
+
+    def encoder_layer(self, index: int) -> EncoderLayer:
+        name = f"encoder/layer_{index}"
+        return EncoderLayer(self._self_attention(f"{name}/self_attention"), self._feed_forward(f"{name}/ffn"))
+
+    def decoder_layer(self, index: int) -> DecoderLayer:
+        name = f"decoder/layer_{index}"
+        cross_attention = CrossAttention(
+            self._linear(f"{name}/attention/linear_0"),
+            self._linear(f"{name}/attention/linear_1"),
+            self._residual_norm(f"{name}/attention", "linear_2"),
+        )
+        self_attention = self._self_attention(f"{name}/self_attention")
+        return DecoderLayer(self_attention, cross_attention, self._feed_forward(f"{name}/ffn"))
+
+    def vector(self, name: str) -> Tensor:
+        return self.weights.vectors[name].to(self.device)
+
+    def _self_attention(self, name: str) -> SelfAttention:
+        return SelfAttention(self._linear(f"{name}/linear_0"), self._residual_norm(name, "linear_1"))
+
+    def _feed_forward(self, name: str) -> FeedForward:
+        activation = ACTIVATIONS[self.weights.activation]
+        return FeedForward(self._linear(f"{name}/linear_0"), activation, self._residual_norm(name, "linear_1"))
+
+    def _residual_norm(self, name: str, projection: str) -> ResidualNorm:
+        norm = LayerNorm(self.vector(f"{name}/layer_norm/gamma"), self.vector(f"{name}/layer_norm/beta"))
+        return ResidualNorm(self._linear(f"{name}/{projection}"), norm)
+
+    def _linear(self, name: str) -> Linear:
+        weight = self.weights.matrices[name].to(self.device)
+        return make_linear(weight, self.vector(f"{name}/bias"), self.compute_type)

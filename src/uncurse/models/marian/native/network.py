@@ -1,0 +1,182 @@
+"""The weights of a Marian Transformer, packed for the kernels, and the calls that run it."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from uncurse.arrays import Floats, Ints
+from uncurse.errors import UncurseError
+from uncurse.models.marian.linear import ComputeType
+from uncurse.models.marian.native.library import Found, Library, Step
+from uncurse.models.marian.positions import MAX_POSITIONS, sinusoidal_positions
+from uncurse.models.marian.quantization import Weight
+from uncurse.models.marian.weights import EMBEDDINGS, OUTPUT_BIAS, POSITIONS, MarianWeights
+from uncurse.search.step_model import Continuations
+
+ACTIVATIONS: Final[Mapping[str, int]] = {"relu": 1, "silu": 2, "swish": 2, "gelu": 3}
+ENCODER_LINEARS: Final = ("self_attention/linear_0", "self_attention/linear_1", "ffn/linear_0", "ffn/linear_1")
+ENCODER_NORMS: Final = ("self_attention", "ffn")
+CROSS_LINEARS: Final = ("attention/linear_0", "attention/linear_1", "attention/linear_2")
+Array = NDArray[Any]
+
+
+def address(array: Array) -> int:
+    """Where the values of a contiguous array begin."""
+    place: int = array.__array_interface__["data"][0]
+    return place
+
+
+@final
+class PackedLayer:
+    """A linear layer packed for the kernels."""
+
+    def __init__(self, library: Library, weight: Weight, bias: Tensor | None, int8: bool) -> None:
+        values, step = weight.quantize() if int8 else (weight.dequantize(), None)
+        given = [None if part is None else part.contiguous() for part in (values, step, bias)]
+        pointers = [None if part is None else part.data_ptr() for part in given]
+        self._delete = library.linear_delete
+        self.outputs, self.inputs = values.shape
+        self.pointer = library.linear_new(self.outputs, self.inputs, *pointers)
+
+    def __del__(self) -> None:
+        self._delete(self.pointer)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class EncodedSources:
+    """Encoder states of sources with `</s>`, one after the other."""
+
+    states: NDArray[np.float32]  # [tokens, d_model]
+    first: NDArray[np.int32]  # [sources + 1] where each begins, and where the last one ends
+
+
+@final
+class NativeNetwork:
+    """Encoder, decoder and output layer as the kernels run them, in float32 or int8 on a CPU."""
+
+    def __init__(
+        self,
+        weights: MarianWeights,
+        compute_type: ComputeType,
+        library: Library,
+        allowed: Sequence[int] | None = None,  # the tokens that an output may have; None: all
+    ) -> None:
+        self._library = library
+        self._int8 = compute_type is ComputeType.INT8
+        embeddings, positions = weights.matrices[EMBEDDINGS], weights.vectors.get(POSITIONS)
+        self.vocab_size, self.d_model = embeddings.values.shape
+        self.eos = weights.eos
+        self.layers = weights.layers("decoder")
+        positions = sinusoidal_positions(MAX_POSITIONS, self.d_model) if positions is None else positions
+        self.max_positions = len(positions)
+        chosen = None if allowed is None else torch.tensor(allowed)
+        self._linears, self._norms = self._pack(weights, chosen)
+        self._computed = self._linears[-1].outputs
+        self._tables = [
+            None if table is None else table.contiguous()  # the kernels read them where they are
+            for table in (embeddings.values, embeddings.scale, positions, chosen)
+        ]
+        layers = weights.layers("encoder"), self.layers
+        config = self.d_model, weights.heads, *layers, self.vocab_size, ACTIVATIONS[weights.activation]
+        self._delete = library.network_delete
+        self._pointer = library.network_new(
+            (ctypes.c_int32 * len(config))(*config),
+            (ctypes.c_void_p * len(self._linears))(*(linear.pointer for linear in self._linears)),
+            (ctypes.c_void_p * len(self._norms))(*(norm.data_ptr() for norm in self._norms)),
+            *(None if table is None else table.data_ptr() for table in self._tables),
+        )
+        self.cache_stride: int = library.cache_stride(self._pointer)  # floats of a node or position in a KV cache
+
+    def __del__(self) -> None:
+        self._delete(self._pointer)
+
+    @property
+    def signature(self) -> str:
+        """The compute type, the bits of quantised inputs and the instruction set: all of them can change results."""
+        bits = f"int8x{self._library.max_quantized.bit_length()}" if self._int8 else "float32"
+        return f"{bits}-{self._library.instruction_set}"
+
+    def encode(self, sources: Sequence[Sequence[int]]) -> EncodedSources:
+        """Encode sources; `</s>` is added."""
+        longest = max(len(source) for source in sources) + 1
+        if longest > self.max_positions:
+            raise UncurseError(f"a source has {longest - 1} tokens; this model can read {self.max_positions - 1}")
+        first = np.zeros(len(sources) + 1, dtype=np.int32)
+        np.cumsum([len(source) + 1 for source in sources], out=first[1:])
+        tokens = self._checked(np.concatenate([(*source, self.eos) for source in sources]))
+        states = np.empty((len(tokens), self.d_model), dtype=np.float32)
+        threads = torch.get_num_threads()
+        pointers = [address(array) for array in (tokens, first, states)]
+        self._library.encode(self._pointer, threads, len(sources), *pointers)
+        return EncodedSources(states, first)
+
+    def cross_attention_cache(self, states: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Keys and values of encoder states, [tokens, d_model], for all decoder layers, [layers, tokens, stride]."""
+        cache = np.empty((self.layers, len(states), self.cache_stride), dtype=np.float32)
+        threads = torch.get_num_threads()
+        self._library.cross_attention_cache(self._pointer, threads, len(states), address(states), address(cache))
+        return cache
+
+    def decode(self, tokens: Ints, step: Step, source_lengths: NDArray[np.int32], k: int, attention: bool) -> Continuations:
+        """Feed each row its token; `step` has all else. The k best next tokens."""
+        fed = self._checked(tokens)
+        step.tokens, step.source_lengths = address(fed), address(source_lengths)
+        received = None
+        if attention:
+            received = np.zeros((len(fed), int(source_lengths.max())), dtype=np.float32)
+        every = 4 * k > self._computed  # most of them, as in forced decoding
+        ids = np.empty((len(fed), k), dtype=np.int64)
+        log_probs = np.empty((len(fed), self.vocab_size if every else k))
+        found = Found(
+            k=0 if every else k,
+            received_stride=0 if received is None else received.shape[1],
+            tokens=address(ids),
+            log_probs=address(log_probs),
+            received=None if received is None else address(received),
+        )
+        threads = torch.get_num_threads()
+        self._library.decode(self._pointer, threads, ctypes.byref(step), len(source_lengths), ctypes.byref(found))
+        if every:
+            ids = _best(log_probs, k)
+            log_probs = np.take_along_axis(log_probs, ids, axis=1)
+        return Continuations(ids, log_probs, None if received is None else received.astype(np.float64))
+
+    def _checked(self, tokens: Ints) -> Ints:
+        if (lowest := int(tokens.min())) < 0:
+            raise UncurseError(f"{lowest} is no token: the lowest id is 0")
+        return np.ascontiguousarray(tokens, dtype=np.int64)
+
+    def _pack(self, weights: MarianWeights, allowed: Tensor | None) -> tuple[list[PackedLayer], list[Tensor]]:
+        """Linear layers and layer norms in the order in which the kernels take them."""
+        linears, norms = [], []
+        for side in ("encoder", "decoder"):
+            cross = side == "decoder"
+            for index in range(weights.layers(side)):
+                name = f"{side}/layer_{index}"
+                for part in (*ENCODER_LINEARS, *(CROSS_LINEARS if cross else ())):
+                    weight, bias = weights.matrices[f"{name}/{part}"], weights.vectors[f"{name}/{part}/bias"]
+                    linears.append(PackedLayer(self._library, weight, bias, self._int8))
+                for part in (*ENCODER_NORMS, *(("attention",) if cross else ())):
+                    norms += [weights.vectors[f"{name}/{part}/layer_norm/{which}"] for which in ("gamma", "beta")]
+        weight, bias = weights.matrices[EMBEDDINGS], weights.vectors[OUTPUT_BIAS]
+        if allowed is not None:
+            weight, bias = weight.rows(allowed), bias[allowed]
+        linears.append(PackedLayer(self._library, weight, bias, self._int8))
+        return linears, [norm.contiguous() for norm in norms]
+
+
+def _best(log_probs: Floats, k: int) -> Ints:
+    """The ids of the k best of all tokens, [rows, k]; in order of id if k is all: nobody needs them sorted."""
+    rows, vocab_size = log_probs.shape
+    if k == vocab_size:
+        return np.broadcast_to(np.arange(k), (rows, k))
+    return np.argsort(-log_probs, axis=1, kind="stable")[:, :k]

@@ -1,0 +1,209 @@
+"""The Marian Transformer as a step model whose steps are computed by the kernels.
+
+It gives what `marian/step_model.py` gives, which is the reference and runs where there are no kernels. Here nothing is
+padded: every sentence has KV caches of its own, so that sentences come and go without copies, and the result of a
+sentence is the same bit for bit in any batch and with any number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Self, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from uncurse.arrays import Floats, Ints
+from uncurse.errors import UncurseError
+from uncurse.models.encoder_cache import CachedEncoder
+from uncurse.models.marian.native.library import Step
+from uncurse.models.marian.native.network import EncodedSources, NativeNetwork, address
+from uncurse.search.step_model import Continuations
+
+SPARE_STEPS: Final = 8  # for which a tree has capacity after it was compacted
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class SourceCache:
+    """The KV cache of cross-attention for one sentence: a part of that of the sentences it was encoded with."""
+
+    cache: NDArray[np.float32]  # [layers, tokens of all sentences, stride]
+    first: int  # of its tokens
+    length: int
+
+    @property
+    def address(self) -> int:
+        """Where its keys and values in the first layer begin."""
+        return address(self.cache) + 4 * self.first * self.cache.shape[2]
+
+    @property
+    def layer_stride(self) -> int:
+        """The floats from one layer to the next."""
+        return self.cache.shape[1] * self.cache.shape[2]
+
+
+@final
+class TreeCache:
+    """The KV cache of self-attention for one sentence: keys and values of the nodes of its prefix tree.
+
+    Nodes are only ever added, so states that branch from one another can share a cache.
+    """
+
+    def __init__(self, layers: int, capacity: int, stride: int) -> None:
+        self.cache = np.empty((layers, capacity, stride), dtype=np.float32)
+        self.nodes = 0  # in use; some may be dead, that is, in no live prefix
+        self.address = address(self.cache)
+
+    @property
+    def capacity(self) -> int:
+        """How many nodes memory is allocated for."""
+        return self.cache.shape[1]
+
+    def take(self, nodes: Ints, spare: int) -> TreeCache:
+        """A copy of some nodes, with capacity for more."""
+        layers, _, stride = self.cache.shape
+        taken = TreeCache(layers, len(nodes) + spare, stride)
+        taken.nodes = len(nodes)
+        for before, after in zip(self.cache, taken.cache, strict=True):
+            np.take(before, nodes, axis=0, out=after[: len(nodes)], mode="clip")  # "raise" would copy twice
+        return taken
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class NativeState:
+    """The live prefixes of some sentences, with the KV caches that they share."""
+
+    sources: tuple[SourceCache, ...]
+    trees: tuple[TreeCache, ...]
+    depth: NDArray[np.int32]  # [sentences] how many tokens were fed
+    paths: NDArray[np.int32]  # [rows, steps] the nodes of each prefix; -1 for none
+    sentence: NDArray[np.int32]  # [rows] the sentence of each row, in rising order; every sentence has a row
+
+    def select(self, rows: Ints) -> Self:
+        """The state of some rows, without the sentences that have none."""
+        paths, sentence = self.paths[rows], self.sentence[rows]
+        begins = np.flatnonzero(np.diff(sentence, prepend=-1))
+        if len(begins) == len(self.trees):
+            return replace(self, paths=paths, sentence=sentence)
+        live = sentence[begins]
+        depth = self.depth[live]
+        return type(self)(
+            sources=tuple(self.sources[index] for index in live),
+            trees=tuple(self.trees[index] for index in live),
+            depth=depth,
+            paths=paths[:, (paths >= 0).any(axis=0)],  # without the steps of sentences that have left
+            sentence=np.repeat(np.arange(len(live), dtype=np.int32), np.diff(begins, append=len(sentence))),
+        )
+
+    def append(self, other: Self) -> Self:
+        """These sentences followed by the others."""
+        steps = max(self.paths.shape[1], other.paths.shape[1])
+        return type(self)(
+            sources=self.sources + other.sources,
+            trees=self.trees + other.trees,
+            depth=np.concatenate((self.depth, other.depth)),
+            paths=np.concatenate((_padded(self.paths, steps), _padded(other.paths, steps))),
+            sentence=np.concatenate((self.sentence, other.sentence + np.int32(len(self.trees)))),
+        )
+
+    def with_new_nodes(self) -> Self:
+        """Every prefix with one more node at its end; trees that have no capacity for them are compacted."""
+        begins = np.flatnonzero(np.diff(self.sentence, prepend=-1))
+        counts = np.diff(begins, append=len(self.sentence))
+        paths = np.empty((len(self.sentence), self.paths.shape[1] + 1), dtype=np.int32)
+        paths[:, :-1] = self.paths
+        trees = list(self.trees)
+        for index, (begin, count) in enumerate(zip(begins.tolist(), counts.tolist(), strict=True)):
+            rows = slice(begin, begin + count)
+            if trees[index].nodes + count > trees[index].capacity:
+                live = np.unique(self.paths[rows])
+                live = live[live >= 0]
+                trees[index] = trees[index].take(live, SPARE_STEPS * count)
+                moved = np.searchsorted(live, self.paths[rows])
+                paths[rows, :-1] = np.where(self.paths[rows] >= 0, moved, -1)
+            paths[rows, -1] = np.arange(trees[index].nodes, trees[index].nodes + count)
+            trees[index].nodes += count
+        return replace(self, paths=paths, trees=tuple(trees))
+
+
+@final
+class NativeStepModel:
+    """The network as a search uses it."""
+
+    attends: Final = True
+
+    def __init__(self, network: NativeNetwork, signature: str, language_token: int | None = None) -> None:
+        self._network = network
+        self._encoder = CachedEncoder(self._encode)
+        # Multilingual models want the target language as the first source token, such as >>fra<<.
+        self._source_prefix = () if language_token is None else (language_token,)
+        self.signature = signature
+        self.vocab_size = network.vocab_size
+        self.bos = network.vocab_size  # not a token: Marian's decoder starts from a zero embedding
+        self.eos = network.eos
+        self.max_source_length = network.max_positions - 1 - len(self._source_prefix)  # </s> takes one
+        self.max_target_length = network.max_positions
+
+    def start(self, sources: Sequence[Sequence[int]]) -> NativeState:
+        """Encode sources."""
+        network, encoded = self._network, self._encoder(sources)
+        cache = network.cross_attention_cache(encoded.states)
+        first = encoded.first.tolist()
+        return NativeState(
+            sources=tuple(
+                SourceCache(cache, begin, end - begin) for begin, end in zip(first, first[1:], strict=False)
+            ),
+            trees=tuple(TreeCache(network.layers, 1, network.cache_stride) for _ in sources),
+            depth=np.zeros(len(sources), dtype=np.int32),
+            paths=np.empty((len(sources), 0), dtype=np.int32),
+            sentence=np.arange(len(sources), dtype=np.int32),
+        )
+
+    def step(self, state: NativeState, tokens: Ints, k: int, attention: bool) -> tuple[Continuations, NativeState]:
+        """Feed each row its token; the k best next tokens."""
+        network = self._network
+        if int(state.depth.max()) >= network.max_positions:
+            raise UncurseError(f"an output has more than {network.max_positions} tokens, the most for this model")
+        state = state.with_new_nodes()
+        positions = state.depth[state.sentence]
+        trees = np.array([tree.address for tree in state.trees], dtype=np.uint64)
+        capacities = np.array([tree.capacity for tree in state.trees], dtype=np.int32)
+        sources = np.array([source.address for source in state.sources], dtype=np.uint64)
+        strides = np.array([source.layer_stride for source in state.sources], dtype=np.int64)
+        lengths = np.array([source.length for source in state.sources], dtype=np.int32)
+        step = Step(
+            rows=len(state.sentence),
+            path_length=state.paths.shape[1],
+            positions=address(positions),
+            sentence=address(state.sentence),
+            paths=address(state.paths),
+            trees=address(trees),
+            capacities=address(capacities),
+            sources=address(sources),
+            source_strides=address(strides),
+        )
+        found = network.decode(tokens, step, lengths, min(k, self.vocab_size), attention)
+        if found.attention is not None:
+            found = replace(found, attention=found.attention[:, len(self._source_prefix) :])
+        return found, replace(state, depth=state.depth + np.int32(1))
+
+    def features(self, sources: Sequence[Sequence[int]]) -> Floats:
+        """The mean of the encoder's states over the tokens of each source and its `</s>`, [sources, d_model]."""
+        encoded = self._encoder(sources)
+        first = encoded.first.tolist()
+        return np.array(
+            [
+                encoded.states[begin:end].mean(axis=0, dtype=np.float64)
+                for begin, end in zip(first, first[1:], strict=False)
+            ]
+        )
+
+    def _encode(self, sources: Sequence[Sequence[int]]) -> EncodedSources:
+        return self._network.encode([(*self._source_prefix, *source) for source in sources])
+
+
+def _padded(paths: NDArray[np.int32], steps: int) -> NDArray[np.int32]:
+    return np.pad(paths, ((0, 0), (0, steps - paths.shape[1])), constant_values=-1)

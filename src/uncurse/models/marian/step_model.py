@@ -1,0 +1,173 @@
+"""The Marian Transformer as a step model for wide beams.
+
+A step is one product of all prefixes of a sentence with all nodes of its prefix tree, under a mask that says which
+prefix goes through which node; see `kv_cache.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Self, final
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from uncurse.arrays import Floats, Ints
+from uncurse.errors import UncurseError
+from uncurse.models.encoder_cache import CachedEncoder
+from uncurse.models.marian.attention import additive_mask, attend, attention_weights, merge_heads, split_heads
+from uncurse.models.marian.kv_cache import CrossAttentionCache, PrefixTreeCache
+from uncurse.models.marian.layers import MarianNetwork
+from uncurse.models.marian.linear import LinearInput
+from uncurse.models.ragged import RaggedRows
+from uncurse.models.tensors import pad_and_concat, to_float64
+from uncurse.search.step_model import Continuations
+
+MIN_LIVE_SHARE: Final = 0.8  # of sentences; below it, those that have left are dropped from the caches
+SPARE_STEPS: Final = 4  # for which a cache has capacity after compaction
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class MarianState:
+    """The live prefixes of some sentences, with the KV caches that they share."""
+
+    source: CrossAttentionCache
+    tree: PrefixTreeCache
+    paths: Tensor  # [rows, steps] the nodes of each prefix; -1 for none
+    sentence: Tensor  # [rows] the sentence of each row, in rising order; some sentences may have no row any more
+    depth: Tensor  # [sentences] how many tokens were fed
+
+    def select(self, rows: Ints) -> Self:
+        """The state of some rows; sentences without any are dropped at the next compaction."""
+        chosen = torch.from_numpy(np.asarray(rows)).to(self.sentence.device)
+        selected = replace(self, paths=self.paths[chosen], sentence=self.sentence[chosen])
+        live = len(torch.unique_consecutive(selected.sentence))
+        return selected.compacted() if live < MIN_LIVE_SHARE * len(self.depth) else selected
+
+    def append(self, other: Self) -> Self:
+        """These sentences followed by the others."""
+        return type(self)(
+            source=self.source.append(other.source),
+            tree=self.tree.append(other.tree),
+            paths=pad_and_concat(self.paths, other.paths, 1, fill=-1),
+            sentence=torch.cat((self.sentence, other.sentence + len(self.depth))),
+            depth=torch.cat((self.depth, other.depth)),
+        )
+
+    def compacted(self) -> Self:
+        """The same prefixes without dead nodes and finished sentences, with capacity for a few steps."""
+        sentences, sentence = torch.unique_consecutive(self.sentence, return_inverse=True)
+        lanes = int(torch.bincount(sentence).max())
+        live = torch.zeros(len(sentences), self.tree.nodes + 1, dtype=torch.bool, device=self.paths.device)
+        live[sentence[:, None], self.paths] = True  # -1 is the last column
+        live = live[:, :-1]
+        nodes = int(live.sum(dim=1).max())
+        order = live.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, :nodes]
+        tree = self.tree.take(sentences, pad(order, (0, SPARE_STEPS * lanes)), nodes)
+        moved = pad(live.cumsum(dim=1) - 1, (0, 1), value=-1)
+        paths = moved[sentence[:, None], self.paths]
+        paths = paths[:, (paths >= 0).any(dim=0)]  # without the steps of sentences that have left
+        source = self.source if len(sentences) == len(self.depth) else self.source.take(sentences)
+        return type(self)(source=source, tree=tree, paths=paths, sentence=sentence, depth=self.depth[sentences])
+
+    def with_capacity(self, lanes: int) -> Self:
+        """The same prefixes in a cache with capacity for one more step."""
+        return self if self.tree.nodes + lanes <= self.tree.capacity else self.compacted()
+
+
+@final
+class MarianStepModel:
+    """The network as a search uses it."""
+
+    attends: Final = True
+
+    def __init__(self, network: MarianNetwork, signature: str, language_token: int | None = None) -> None:
+        self._network = network
+        self._encoder = CachedEncoder(self._encode)
+        # Multilingual models want the target language as the first source token, such as >>fra<<.
+        self._source_prefix = () if language_token is None else (language_token,)
+        self.signature = signature
+        self.vocab_size = network.vocab_size
+        self.bos = network.vocab_size  # not a token: Marian's decoder starts from a zero embedding
+        self.eos = network.eos
+        self.max_source_length = network.max_positions - 1 - len(self._source_prefix)  # </s> takes one
+        self.max_target_length = network.max_positions
+
+    @torch.inference_mode()
+    def start(self, sources: Sequence[Sequence[int]]) -> MarianState:
+        """Encode sources."""
+        network = self._network
+        states, is_token = self._encoder(sources)
+        inputs = LinearInput(states)
+        keys, values = [], []
+        for layer in network.decoder:
+            key, value = split_heads(layer.cross_attention.key_value(inputs), 2, network.heads)
+            keys.append(key.contiguous())
+            values.append(value.contiguous())
+        sentences, device = len(sources), network.device
+        empty = [states.new_zeros(sentences, network.heads, 1, network.d_model // network.heads) for _ in 2 * keys]
+        return MarianState(
+            source=CrossAttentionCache(keys, values, is_token),
+            tree=PrefixTreeCache(empty[: len(keys)], empty[len(keys) :], 0),
+            paths=torch.empty(sentences, 0, dtype=torch.long, device=device),
+            sentence=torch.arange(sentences, device=device),
+            depth=torch.zeros(sentences, dtype=torch.long, device=device),
+        )
+
+    @torch.inference_mode()
+    def step(self, state: MarianState, tokens: Ints, k: int, attention: bool) -> tuple[Continuations, MarianState]:
+        """Feed each row its token; the k best next tokens."""
+        network = self._network
+        state = state.with_capacity(int(torch.bincount(state.sentence).max()))
+        layout = RaggedRows.of(state.sentence, len(state.depth))
+        position = state.depth[state.sentence]  # [rows]
+        if int(position.max()) >= network.max_positions:
+            raise UncurseError(f"an output has more than {network.max_positions} tokens, the most for this model")
+        tree, first, last = state.tree, state.tree.nodes, state.tree.nodes + layout.lanes
+        paths = torch.cat((state.paths, (first + layout.lane)[:, None]), dim=1)
+        tree_mask = _tree_mask(paths, layout, last)
+        source_mask = additive_mask(state.source.is_token)[:, None, None]  # [sentences, 1, 1, positions]
+        fed = torch.from_numpy(np.asarray(tokens)).to(network.device)
+        states = network.embed(fed[:, None], position[:, None])[:, 0]  # [rows, d_model]
+        tree.nodes = last
+        weights = None
+        for index, layer in enumerate(network.decoder):
+            projected = layout.pad(layer.self_attention.query_key_value(LinearInput(states)))
+            query, key, value = split_heads(projected, 3, network.heads)
+            tree.keys[index][:, :, first:last] = key
+            tree.values[index][:, :, first:last] = value
+            keys, values = tree.keys[index][:, :, :last], tree.values[index][:, :, :last]
+            attended = attend(query, keys, values, tree_mask)
+            states = layer.self_attention.output(states, layout.unpad(merge_heads(attended)))
+            (query,) = split_heads(layout.pad(layer.cross_attention.query(LinearInput(states))), 1, network.heads)
+            keys, values = state.source.keys[index], state.source.values[index]
+            if attention and layer is network.decoder[-1]:
+                weights = attention_weights(query, keys, source_mask)
+            attended = attend(query, keys, values, source_mask)
+            states = layer.feed_forward(layer.cross_attention.output(states, layout.unpad(merge_heads(attended))))
+        log_probs, ids = network.output.top_k(states, min(k, self.vocab_size))
+        received = None if weights is None else to_float64(layout.unpad(weights))[:, len(self._source_prefix) :]
+        continuations = Continuations(ids.cpu().numpy(), to_float64(log_probs), received)
+        return continuations, replace(state, paths=paths, depth=state.depth + 1)
+
+    @torch.inference_mode()
+    def features(self, sources: Sequence[Sequence[int]]) -> Floats:
+        """The mean of the encoder's states over the tokens of each source and its `</s>`, [sources, d_model]."""
+        states, is_token = self._encoder(sources)
+        counted = to_float64(is_token)[:, :, None]
+        mean: Floats = (to_float64(states) * counted).sum(axis=1) / counted.sum(axis=1)
+        return mean
+
+    def _encode(self, sources: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+        return self._network.encode([(*self._source_prefix, *source) for source in sources])
+
+
+def _tree_mask(paths: Tensor, layout: RaggedRows, nodes: int) -> Tensor:
+    """The self-attention mask: 0 where a prefix goes through a node, else -inf, [sentences, 1, lanes, nodes]."""
+    visible = torch.zeros(layout.sentences, layout.lanes, nodes + 1, dtype=torch.bool, device=paths.device)
+    visible[layout.sentence[:, None], layout.lane[:, None], paths] = True  # -1 is the last column
+    return additive_mask(visible[:, None, :, :nodes])

@@ -1,0 +1,1 @@
+"""Scores, stopping rules and what they prove."""

@@ -1,0 +1,71 @@
+"""What a score or a stopping rule reads besides log-probability and length, found out by withholding it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from uncurse.scoring.evidence import Evidence
+from uncurse.scoring.rescorer import MissingEvidenceError, Paths, Rescorer, Rewards, Source
+from uncurse.scoring.scores import LogProb
+from uncurse.scoring.stopping import StoppingRule
+
+
+class Needs(NamedTuple):
+    """What a score or a stopping rule reads."""
+
+    coverage: bool = False
+    rewards: bool = False
+    expected_length: bool = False
+    beam_best: bool = False  # the b-th best score, not only the n-th
+
+
+@lru_cache(maxsize=1024)
+def needs(method: Rescorer | StoppingRule) -> Needs:
+    """What a method reads: each thing is withheld in turn, since a declaration could be forgotten."""
+    if isinstance(method, Rescorer):
+        return Needs(
+            coverage=_misses(method.score, _SOURCE, replace(_PATHS, coverage_sum=None)),
+            rewards=_misses(method.score, _SOURCE, replace(_PATHS, rewards=None)),
+            expected_length=_misses(method.score, replace(_SOURCE, expected=None), _PATHS),
+        )
+    blind = replace(_EVIDENCE, source=replace(_EVIDENCE.source, expected=None))
+    return Needs(
+        expected_length=_misses(method.stops, blind),
+        beam_best=_misses(method.stops, replace(_EVIDENCE, beam_best=None)),
+    )
+
+
+def _misses(ask: Callable[..., object], *evidence: object) -> bool:
+    try:
+        ask(*evidence)
+    except MissingEvidenceError:
+        return True
+    return False
+
+
+_LENGTHS = 2 ** np.arange(13)  # a method may ask for a thing at some lengths alone
+_SOURCE = Source(np.array([3]), np.array([4096]), np.array([0]), np.array([3.5]))
+_PATHS = Paths(
+    np.full(13, -1.0),
+    _LENGTHS,
+    Rewards(np.broadcast_to(np.arange(4097.0), (13, 4097)), np.full(13, 4096)),
+    np.full(13, -0.5),
+)
+_EVIDENCE = Evidence(
+    rescorer=LogProb(),  # which reads nothing: what is missed is missed by the rule
+    beam_size=2,
+    n_best=1,
+    source=Source.repeated(13, 3, 8192, 0, 3.5),
+    rewards=_PATHS.rewards,
+    step=_LENGTHS,
+    finished=_LENGTHS,
+    nth_best=np.full(13, -2.0),
+    beam_best=np.full(13, -3.0),
+    first_was_eos=np.arange(13) % 2 == 0,
+    best_live=np.full(13, -1.0),
+)

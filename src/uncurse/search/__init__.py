@@ -1,0 +1,1 @@
+"""Beam search: live, recorded and judged."""

@@ -1,0 +1,315 @@
+"""The beam: the live prefixes of a batch of sentences, extended one token at a time and pruned by `S` alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Generic, final
+
+import numpy as np
+
+from uncurse.arrays import Bools, Floats, Ints
+from uncurse.errors import UncurseError
+from uncurse.scoring.coverage import attended, coverage_sums
+from uncurse.scoring.decoding import Sentence, Slots
+from uncurse.scoring.rescorer import Rewards
+from uncurse.search.batch import Batch, Rows
+from uncurse.search.history import BeamHistory, StepRecord
+from uncurse.search.ranking import Keys, best
+from uncurse.search.step_model import Continuations, ModelError, S, StepModel, checked
+from uncurse.search.trace import Trace
+from uncurse.version import VERSION
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Extension:
+    """What a step of the batch brought; `ranks` are the places among the best continuations of a sentence."""
+
+    finished: Bools  # [batch, ranks]
+    live: Bools  # [batch, ranks]
+    sums: Floats  # [batch, ranks] S
+    coverage: Floats | None  # [batch, ranks] of what finished
+    best_live: Floats  # [batch] S, -inf where no prefix is left
+    live_counts: Ints  # [batch]
+    rows: Rows  # the live prefixes
+    parents: Ints  # [rows] the row of the step before that each of them extends
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class _Ranked:
+    """The best continuations of each sentence and one more, [batch, ranks + 1]."""
+
+    sums: Floats  # S, -inf where there are no more
+    parents: Ints  # the row that is extended
+    tokens: Ints
+    log_probs: Floats
+
+
+@final
+class Beam(Generic[S]):
+    """Sentences join and leave between steps; each has its own step counter, maximum length and prefix.
+
+    `extend` takes a step and records it; `proceed` then selects what the search goes on with.
+    """
+
+    def __init__(self, model: StepModel[S], beam_size: int, slots: Slots, attention: bool) -> None:
+        self._model = model
+        self._width = beam_size
+        self._slots = slots
+        self._attention = attention
+        self._ranks = slots.ranks(beam_size)
+        self._history = BeamHistory(self._ranks, attention)
+        self._joined = 0
+        self._state: S | None = None  # None also while the model is at work, and for good if it fails
+        self._after: S | None = None  # the state after a step, until it is known what proceeds
+        none = np.empty(0, dtype=np.int64)
+        self.batch = Batch.starting((), none, none)
+        self._rows = Rows.starting(self.batch.source, model.bos, attention)
+
+    def join(self, sentences: Sequence[Sentence]) -> Ints:
+        """Take in sentences; their tickets count up from 0."""
+        tickets = np.arange(self._joined, self._joined + len(sentences))
+        if not sentences:
+            return tickets
+        self._check_not_failed()
+        for ticket, sentence in zip(tickets, sentences, strict=True):
+            self._check_prefix(int(ticket), sentence)
+        state = self._model.start([sentence.source for sentence in sentences])
+        self._state = state if self._state is None else self._state.append(state)
+        self._joined += len(sentences)
+        new = Batch.starting(sentences, tickets, self._history.open(len(sentences)))
+        rows = Rows.starting(new.source, self._model.bos, self._attention)
+        self._rows = self._rows.joined(rows, len(self.batch))
+        self.batch = self.batch.joined(new)
+        return tickets
+
+    def _check_not_failed(self) -> None:
+        if self._state is None and len(self.batch):
+            raise UncurseError("the search cannot continue: a step has failed")
+
+    def _check_prefix(self, ticket: int, sentence: Sentence) -> None:
+        for token in sentence.prefix:
+            if token == self._model.eos:
+                raise UncurseError(f"sentence {ticket}: the eos token {token} cannot be in a prefix")
+            if not 0 <= token < self._model.vocab_size:
+                raise UncurseError(
+                    f"sentence {ticket}: prefix token {token} is not in 0 … {self._model.vocab_size - 1}"
+                )
+
+    def extend(self) -> Extension:
+        """Extend every live prefix by one token; keep and record the best of each sentence.
+
+        If the model fails, sentences can still be withdrawn as they were, but not extended.
+        """
+        self._check_not_failed()
+        if self._state is None:
+            raise UncurseError("the batch is empty: join a sentence first")
+        before, state, self._state = self.batch, self._state, None
+        counts = np.bincount(self._rows.sentence, minlength=len(before))
+        self.batch = replace(before, step=before.step + 1, rows_run=before.rows_run + counts)
+        try:
+            return self._extended(state, counts)
+        except BaseException:
+            self.batch = before
+            raise
+
+    def _extended(self, state: S, counts: Ints) -> Extension:
+        too_short = (self.batch.step >= 1) & (self.batch.step < self.batch.min_length)
+        # One continuation more than is kept, the best of what is pruned; one for a </s> that is not allowed yet.
+        k = min(self._ranks + 1 + int(too_short.any()), self._model.vocab_size)
+        given, after = self._model.step(state, self._rows.token, k, self._attention)
+        received = self._attended(given.attention)
+        ranked = self._ranked(given, k, counts, too_short)
+        finished, live = self._finished_and_live(ranked)
+        covered = None if received is None else self._covered(received, ranked, finished)
+        self._record(ranked, finished | live, covered)
+        self._after = after
+
+        sentence, rank = np.nonzero(live)
+        parents = ranked.parents[sentence, rank]
+        live_counts = np.bincount(sentence, minlength=len(self.batch))
+        first = np.cumsum(live_counts) - live_counts
+        rows = Rows(
+            sentence,
+            np.arange(len(rank)) - first[sentence],
+            rank,
+            ranked.tokens[sentence, rank],
+            ranked.sums[sentence, rank],
+            None if received is None else received[parents],
+        )
+        best_live = np.full(len(self.batch), -np.inf)
+        leading = rows.lane == 0
+        best_live[sentence[leading]] = rows.log_prob[leading]
+        sums = ranked.sums[:, : self._ranks]
+        return Extension(finished, live, sums, covered, best_live, live_counts, rows, parents)
+
+    def proceed(self, step: Extension, leaving: Bools, hopeful: Ints) -> list[Trace]:
+        """Go on with the first `hopeful` live prefixes of each sentence, [batch]; return what is leaving."""
+        after, self._after = self._after, None
+        go_on = np.flatnonzero((step.rows.lane < hopeful[step.rows.sentence]) & ~leaving[step.rows.sentence])
+        self._state = _selected(after, step.parents[go_on])
+        self._rows = step.rows.take(go_on)
+        return self._leave(leaving)
+
+    def withdraw(self, leaving: Bools) -> list[Trace]:
+        """Take sentences out of the batch between steps."""
+        others = np.flatnonzero(~leaving[self._rows.sentence])
+        state, self._state = self._state, None
+        self._state = _selected(state, others)
+        self._rows = self._rows.take(others)
+        return self._leave(leaving)
+
+    def pruned(self, positions: Ints) -> Floats:
+        """The best S pruned at each step, [positions, steps]; undefined after a sentence's own step."""
+        steps = max(int(self.batch.step[positions].max()), 0)
+        return self._history.pruned(self.batch.slot[positions], steps)
+
+    def rewards(self) -> Rewards:
+        """The adaptive rewards of the batch so far."""
+        seen = np.maximum(self.batch.step, 0)
+        return Rewards(self._history.reward_sums(self.batch.slot, int(seen.max(initial=0))), seen)
+
+    def _leave(self, leaving: Bools) -> list[Trace]:
+        gone = np.flatnonzero(leaving)
+        if not len(gone):
+            return []
+        traces = [self._trace(position) for position in gone.tolist()]
+        staying = np.flatnonzero(~leaving)
+        self.batch = self.batch.take(staying)
+        new_position = np.cumsum(~leaving) - 1
+        longest, coverage = int(self.batch.source.length.max(initial=0)), self._rows.coverage
+        coverage = None if coverage is None else coverage[:, :longest]
+        self._rows = replace(self._rows, sentence=new_position[self._rows.sentence], coverage=coverage)
+        return traces
+
+    def _trace(self, position: int) -> Trace:
+        sentence = self.batch.sentences[position]
+        slot, steps = int(self.batch.slot[position]), max(int(self.batch.step[position]), 0)
+        kept = self._history.close(slot, steps)
+        return Trace(
+            VERSION,
+            self._model.signature,
+            self._width,
+            self._slots,
+            int(self._model.eos),
+            len(sentence.source),
+            sentence.max_length,
+            sentence.min_length,
+            sentence.prefix,
+            kept.tokens,
+            kept.parents,
+            kept.log_probs,
+            kept.sums,
+            kept.rewards,
+            kept.pruned,
+            kept.coverage,
+        )
+
+    def _ranked(self, given: Continuations, k: int, counts: Ints, too_short: Bools) -> _Ranked:
+        expected = len(self._rows), k
+        if not given.tokens.shape == given.log_probs.shape == expected:
+            raise ModelError(f"the model gave {given.log_probs.shape} continuations instead of {expected}")
+        log_probs = checked(given.log_probs, self._where)
+        if too_short.any():
+            early = (given.tokens == self._model.eos) & too_short[self._rows.sentence][:, None]
+            log_probs = np.where(early, -np.inf, log_probs)
+        first = np.cumsum(counts) - counts  # [batch] each sentence's first row
+
+        def cell(sentence: Ints, column: Ints) -> tuple[Ints, Ints]:
+            """Row and column of what the model gave; past the last row only where there is nothing."""
+            return np.minimum(first[sentence] + column // k, len(self._rows) - 1), column % k
+
+        def among_equals(sentence: Ints, column: Ints) -> Keys:
+            """Better parents first; sums may be equal by rounding alone, so likelier tokens before others."""
+            row, place = cell(sentence, column)
+            return row, -log_probs[row, place], given.tokens[row, place]
+
+        grid = self._grid(self._rows.log_prob[:, None] + log_probs, counts)  # [batch, lanes · k or more]
+        column = best(grid, self._ranks + 1, among_equals)
+        row, place = cell(np.arange(len(first))[:, None], column)
+        ranked = _Ranked(
+            np.take_along_axis(grid, column, axis=1), row, given.tokens[row, place], log_probs[row, place]
+        )
+        forced = np.flatnonzero(self.batch.step < 1)
+        for position in forced.tolist():
+            prefix = self.batch.sentences[position].prefix
+            ranked.sums[position] = -np.inf
+            ranked.sums[position, 0] = 0.0
+            ranked.parents[position, 0] = first[position]
+            ranked.tokens[position, 0] = prefix[self.batch.step[position] - 1]  # steps 1 - p … 0
+        return ranked
+
+    def _where(self, row: int) -> str:
+        position = self._rows.sentence[row]
+        ticket, step = self.batch.ticket[position], int(self.batch.step[position])
+        if step < 1:
+            return f"sentence {ticket}, prefix token {step + len(self.batch.sentences[position].prefix)}"
+        return f"sentence {ticket}, step {step}"
+
+    def _grid(self, sums: Floats, counts: Ints) -> Floats:
+        batch, k = len(self.batch), sums.shape[1]
+        lanes = max(int(counts.max()), -(-(self._ranks + 1) // k))
+        if len(sums) == batch * lanes:
+            return sums.reshape(batch, lanes * k)
+        grid = np.full((batch, lanes, k), -np.inf)
+        grid[self._rows.sentence, self._rows.lane] = sums
+        return grid.reshape(batch, lanes * k)
+
+    def _finished_and_live(self, ranked: _Ranked) -> tuple[Bools, Bools]:
+        """Which continuations finish and which live on, [batch, ranks]."""
+        possible = ranked.sums[:, : self._ranks] > -np.inf
+        ends = (ranked.tokens[:, : self._ranks] == self._model.eos) & possible
+        live = possible & ~ends
+        if self._slots is Slots.REFILL:
+            ends[:, self._width :] = False
+            live &= np.cumsum(live, axis=1) <= self._width
+        return ends, live
+
+    def _record(self, ranked: _Ranked, kept: Bools, covered: Floats | None) -> None:
+        pruned_sums = ranked.sums.copy()
+        pruned_sums[:, : self._ranks][kept] = -np.inf
+        within = ranked.sums[:, : self._width] > -np.inf
+        costs = np.where(within, -ranked.log_probs[:, : self._width], 0.0)
+        # accumulate adds in order, so that a sentence's mean does not depend on how the sum is split up
+        total, count = np.add.accumulate(costs, axis=1)[:, -1], within.sum(axis=1)
+        record = StepRecord(
+            np.where(kept, ranked.tokens[:, : self._ranks], -1),
+            self._rows.rank[ranked.parents[:, : self._ranks]],
+            ranked.log_probs[:, : self._ranks],
+            ranked.sums[:, : self._ranks],
+            total / np.maximum(count, 1),
+            pruned_sums.max(axis=1),
+            covered,
+        )
+        chosen = np.flatnonzero(self.batch.step >= 1)  # forced tokens are not recorded
+        if len(chosen) < len(self.batch):
+            record = record.take(chosen)
+        if len(chosen):
+            self._history.write(self.batch.slot[chosen], self.batch.step[chosen], record)
+
+    def _attended(self, attention: Floats | None) -> Floats | None:
+        before = self._rows.coverage
+        if before is None:
+            return None
+        pieces = int(self.batch.source.length.max())
+        if attention is None or attention.shape[0] != len(before) or attention.shape[1] < pieces:
+            shape = None if attention is None else attention.shape
+            raise ModelError(f"the model gave attention {shape} to {len(before)} rows of up to {pieces} pieces")
+        return attended(before, attention)
+
+    def _covered(self, received: Floats, ranked: _Ranked, finished: Bools) -> Floats:
+        covered = np.zeros(finished.shape)
+        sentence, rank = np.nonzero(finished)
+        parents = ranked.parents[sentence, rank]
+        sums = coverage_sums(received[parents], self.batch.source.length[sentence])
+        if np.isnan(sums).any():
+            raise ModelError(f"{self._where(int(parents[np.isnan(sums)][0]))}: the model gave attention of NaN")
+        covered[sentence, rank] = sums
+        return covered
+
+
+def _selected(state: S | None, rows: Ints) -> S | None:
+    """The given rows of a state, and no state where there are none or a step has failed."""
+    return state.select(rows) if state is not None and len(rows) else None

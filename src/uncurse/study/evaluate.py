@@ -1,0 +1,219 @@
+"""Judging a study from its traces: tune on dev, then judge both sets by every method."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from statistics import fmean
+from typing import final
+
+import numpy as np
+
+from uncurse.arrays import Ints
+from uncurse.errors import UncurseError
+from uncurse.scoring.rescorer import Rescorer
+from uncurse.search.forced_decoding import ScoredTarget
+from uncurse.search.judge import judge
+from uncurse.search.trace import Trace
+from uncurse.study.describe import candidates_of, eos_positions, first_eos_steps, length_errors
+from uncurse.study.findings import AtBeamSize, Findings, MaxLengthCell, MissedOptima, StopCell
+from uncurse.study.measures import Measures, measures_of
+from uncurse.study.methods import EXHAUSTIVE, HORIZON, OPTIMAL, StudyMethod
+from uncurse.study.outputs import TIE, BleuCache, judge_set
+from uncurse.study.plan import GROUPS
+from uncurse.study.study import Study
+from uncurse.study.test_set import SETS, TestSet, sample
+from uncurse.study.tuning import Tuner, Tuning, TuningCurve
+from uncurse.text.lines import read_lines
+
+
+def evaluate(study: Study, report: Callable[[str], None]) -> Findings:
+    """Everything that is shown; `report` is told what is being done."""
+    study.check_complete()
+    judging = _Evaluation(study, report)
+    at = {name: {size: judging.at(name, size) for size in study.plan.all_beam_sizes} for name in SETS}
+    shown = study.traces.load(study.recording("test", study.plan.display_beam_size))
+    return Findings(
+        study=study,
+        tuning=judging.tuning,
+        oracle_tuning=judging.oracle_tuning(),
+        at=at,
+        eos_positions={
+            name: eos_positions({size: each.eos_steps for size, each in found.items()})
+            for name, found in at.items()
+        },
+        stop_cells=judging.stop_cells(),
+        max_length_cells=judging.max_length_cells(),
+        length_errors={name: length_errors(study, study.test_sets[name]) for name in SETS},
+        true_lengths={name: judging.true_lengths(name) for name in SETS},
+        systems=judging.systems(),
+        sentences=candidates_of(study.test_sets["test"], shown, study.translator.decode),
+    )
+
+
+@final
+class _Evaluation:
+    """What the parts of an evaluation share."""
+
+    def __init__(self, study: Study, report: Callable[[str], None]) -> None:
+        self._study = study
+        self._report = report
+        decode, lowercase = study.translator.decode, study.plan.lowercase
+        self._caches = {name: BleuCache(study.test_sets[name], decode, lowercase) for name in SETS}
+        self._references: dict[str, list[list[ScoredTarget]]] = {
+            name: study.reference_scores.references(study.test_sets[name]) for name in SETS
+        }
+
+    @cached_property
+    def tuning(self) -> dict[str, Tuning]:
+        """What dev says about the parameters of the scores, for each group of beam sizes."""
+        found = {}
+        for group in GROUPS:
+            self._report(f"tuning for {group} beams")
+            found[group] = self._tuner("dev", group).tune(self._study.methods, self._study.plan.perceptron)
+        return found
+
+    def oracle_tuning(self) -> dict[str, dict[str, TuningCurve]]:
+        """What the same values give on test; nothing is chosen from it."""
+        found = {}
+        for group in GROUPS:
+            self._report(f"trying the parameters of {group} beams on test")
+            found[group] = self._tuner("test", group).curves(self._study.methods)
+        return found
+
+    def at(self, name: str, beam_size: int) -> AtBeamSize:
+        """A test set at one beam size."""
+        self._report(f"judging {name} at beam size {beam_size}")
+        study, test_set = self._study, self._study.test_sets[name]
+        traces = study.traces.load(study.recording(name, beam_size))
+        grouped = beam_size in (*study.plan.small, *study.plan.large)
+        methods = (*study.methods, *(study.horizon_methods if grouped else ()))
+        decodings = [study.decoding(beam_size, self._score(each, beam_size), each.stop) for each in methods]
+        found = judge_set(test_set, traces, decodings, self._caches[name], self._references[name])
+        outputs = {method.name: each for method, each in zip(methods, found, strict=True)}
+        exhaustive = _exhaustive_steps(traces, test_set)
+        rows = (
+            int(trace.rows_before[steps - 1]) for trace, steps in zip(traces, exhaustive.tolist(), strict=True)
+        )
+        return AtBeamSize(
+            outputs=outputs,
+            measures={method: measures_of(each, exhaustive) for method, each in outputs.items()},
+            recorded_rows=fmean(rows),
+            eos_steps=first_eos_steps(traces, test_set.judged_max_lengths(traces)),
+            missed={
+                spec: self._missed(spec, score, traces, test_set)
+                for spec, score in study.reference_scores.exact_scores.items()
+            },
+        )
+
+    def stop_cells(self) -> tuple[StopCell, ...]:
+        """Every score with every stopping rule, on test at the beam size of display."""
+        self._report("comparing stopping rules")
+        study, test_set = self._study, self._study.test_sets["test"]
+        size = study.plan.display_beam_size
+        traces = study.traces.load(study.recording("test", size))
+        scores = {method.name: self._score(method, size) for method in study.methods if method.usual}
+        pairs = [(name, spec) for name in scores for spec in study.rules]
+        decodings = [study.decoding(size, scores[name], study.rules[spec]) for name, spec in pairs]
+        decodings += [study.decoding(size, score, EXHAUSTIVE) for score in scores.values()]
+        found = judge_set(test_set, traces, decodings, self._caches["test"], self._references["test"])
+        optimum = {name: each.scores for name, each in zip(scores, found[len(pairs) :], strict=True)}
+        exhaustive = _exhaustive_steps(traces, test_set)
+        return tuple(
+            StopCell(name, spec, measures_of(each, exhaustive), float((each.scores < optimum[name]).mean()))
+            for (name, spec), each in zip(pairs, found, strict=False)
+        )
+
+    def max_length_cells(self) -> tuple[MaxLengthCell, ...]:
+        """Every maximum length, with the derived bound and with the paper's shortcut, on dev."""
+        if not self._study.compares_max_lengths:
+            return ()
+        self._report("comparing maximum lengths")
+        study, test_set = self._study, self._study.test_sets["dev"]
+        size, traces = study.comparison_beam_size, study.traces.load(study.long_recording)
+        methods = [method for method in study.methods if method.stop == OPTIMAL]
+        pairs = [(method, OPTIMAL) for method in methods]
+        pairs += [(method, HORIZON) for method in methods if method.reads_length]
+        decodings = [study.decoding(size, self._score(method, size), stop) for method, stop in pairs]
+        cells = []
+        for name in study.plan.max_lengths:
+            most = test_set.max_lengths[name]
+            found = judge_set(test_set, traces, decodings, self._caches["dev"], self._references["dev"], most)
+            exhaustive = _exhaustive_steps(traces, test_set, most)
+            mean = fmean(test_set.judged_max_lengths(traces, most))
+            cells += [
+                MaxLengthCell(
+                    max_length=name,
+                    mean_max_length=mean,
+                    method=method.name,
+                    stop=stop,
+                    measures=measures_of(each, exhaustive),
+                )
+                for (method, stop), each in zip(pairs, found, strict=True)
+            ]
+        return tuple(cells)
+
+    def true_lengths(self, name: str) -> dict[str, Measures]:
+        """What methods do that read an expected length, with the mean length of the references in its place."""
+        self._report(f"judging {name} as if lengths were known")
+        study, test_set = self._study, self._study.test_sets[name]
+        size = study.plan.display_beam_size
+        traces = study.traces.load(study.recording(name, size))
+        methods = [method for method in study.methods if method.reads_length]
+        decodings = [study.decoding(size, self._score(method, size), method.stop) for method in methods]
+        found = judge_set(
+            test_set, traces, decodings, self._caches[name], self._references[name],
+            expected_lengths=test_set.reference_lengths.mean(axis=1).tolist(),
+        )  # fmt: skip
+        exhaustive = _exhaustive_steps(traces, test_set)
+        return {method.name: measures_of(each, exhaustive) for method, each in zip(methods, found, strict=True)}
+
+    def systems(self) -> dict[str, dict[str, Ints]]:
+        """The translations that other systems have made."""
+        found: dict[str, dict[str, Ints]] = {}
+        for name, files in self._study.systems().items():
+            found[name] = {}
+            for each in SETS:
+                lines = read_lines(files[each])
+                wanted = self._study.set_plan(each)
+                total = len(read_lines(self._study.data / wanted.source))
+                if len(lines) != total:
+                    raise UncurseError(f"{files[each]} has {len(lines)} lines and {wanted.source} has {total}")
+                found[name][each] = self._caches[each].statistics(sample(lines, wanted.lines))
+        return found
+
+    def _score(self, method: StudyMethod, beam_size: int) -> Rescorer:
+        """The score of a method with the values that dev has chosen for beams of this size."""
+        return self.tuning[self._study.plan.group_of(beam_size)].scores[method.tuned_as]
+
+    def _tuner(self, name: str, group: str) -> Tuner:
+        study = self._study
+        sizes = study.plan.beam_sizes_of(group)
+        recorded = [study.traces.load(study.recording(name, size)) for size in sizes]
+        return Tuner(study.test_sets[name], recorded, self._caches[name])
+
+    def _missed(self, spec: str, score: Rescorer, traces: Sequence[Trace], test_set: TestSet) -> MissedOptima:
+        """For how many sentences whose true optimum is known the recorded search did not find it."""
+        judged = test_set.judged_max_lengths(traces)
+        missed = known = 0
+        for index, optima in self._study.reference_scores.optima(test_set).items():
+            sentence, trace = test_set.sentences[index], traces[index]
+            # A sentence that is searched again has another optimum.
+            if spec not in optima or optima[spec].gap > 0 or judged[index] != sentence.max_length:
+                continue
+            known += 1
+            (found,) = judge(
+                trace,
+                [self._study.decoding(trace.beam_size, score, EXHAUSTIVE)],
+                expected_length=sentence.expected_length,
+                max_length=sentence.max_length,
+            )
+            missed += not found.finished or found.hypotheses[0].score < optima[spec].score - TIE
+        return MissedOptima(missed, known)
+
+
+def _exhaustive_steps(
+    traces: Sequence[Trace], test_set: TestSet, max_lengths: Sequence[int] | None = None
+) -> Ints:
+    """How far an exhaustive search of each sentence goes, [sentences]."""
+    return np.minimum([trace.steps for trace in traces], test_set.judged_max_lengths(traces, max_lengths))

@@ -1,0 +1,43 @@
+"""The loss of a batch, in the precision that was asked for."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from uncurse.models.lstm.network import AttentionalLSTM
+from uncurse.training.data import IGNORED, TrainingBatch
+from uncurse.training.input_feeding import attention_outputs
+from uncurse.training.precision import Precision
+
+
+def supports_bfloat16(device: torch.device) -> bool:
+    """Whether PyTorch can run an LSTM in bfloat16 there; on CPUs without AVX-512 it cannot."""
+    try:
+        with torch.autocast(device.type, torch.bfloat16):
+            nn.LSTM(8, 8, device=device)(torch.zeros(1, 1, 8, device=device))
+    except RuntimeError:
+        return False
+    return True
+
+
+def batch_loss(
+    network: AttentionalLSTM, batch: TrainingBatch, precision: Precision, label_smoothing: float
+) -> Tensor:
+    """The cross-entropy of a batch, summed over its target tokens."""
+    device = network.output.weight.device
+    source, target = batch.source.to(device), batch.target_in.to(device)
+    dtype = torch.bfloat16 if precision is Precision.BFLOAT16 else torch.float32
+    with torch.autocast(device.type, dtype, enabled=precision is Precision.BFLOAT16):
+        if network.shape.input_feed:
+            logits = network.logits(attention_outputs(network, source, batch.lengths, target, dtype))
+        else:
+            logits = network(source, batch.lengths, target)
+    return cross_entropy(
+        logits.float().flatten(0, 1),
+        batch.target_out.to(device).flatten(),
+        ignore_index=IGNORED,
+        reduction="sum",
+        label_smoothing=label_smoothing,
+    )

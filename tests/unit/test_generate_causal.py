@@ -1,0 +1,223 @@
+"""Beam search inside `generate` of decoder-only models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support.causal_families import (
+    EOS,
+    EVERY_CAUSAL,
+    PADDING,
+    PROMPTS,
+    causal_generated,
+    causal_inputs,
+    causal_network,
+)
+from transformers import AutoModelForCausalLM, MambaConfig
+
+import uncurse
+from uncurse import Decoding, Sentence, UncurseError
+from uncurse.huggingface import beam_search
+from uncurse.models.huggingface.causal import CausalStepModel
+
+
+def tokens_of(sequences: torch.Tensor, width: int = max(map(len, PROMPTS))) -> list[tuple[int, ...]]:
+    """The tokens of each row after the prompt, up to and with `</s>`."""
+    rows = [row[width:] for row in sequences.tolist()]
+    return [tuple(row[: row.index(EOS) + 1] if EOS in row else row) for row in rows]
+
+
+@EVERY_CAUSAL
+@pytest.mark.parametrize("beam_size", [2, 5])
+def test_n_best_lists_are_those_of_generate(family: str, beam_size: int) -> None:
+    """`early_stopping="never"` proves the worst of b hypotheses, as `optimal` does for an n-best list of b."""
+    wanted = {"num_return_sequences": beam_size, "return_dict_in_generate": True, "max_new_tokens": 30}
+    theirs_only = {"num_beams": beam_size, "early_stopping": "never", "length_penalty": 1.0, "output_scores": True}
+    lengths: set[int] = set()
+    for seed in range(3):
+        model: Any = causal_network(family, seed, ending=1.0)
+        theirs = model.generate(**causal_inputs(), **wanted, **theirs_only)
+        ours = causal_generated(model, causal_inputs(), **wanted, beam_size=beam_size, slots="refill")
+        expected = tokens_of(theirs.sequences)
+        assert all(tokens[-1] == EOS for tokens in expected)
+        assert tokens_of(ours.sequences) == expected
+        assert (ours.sequences_scores - theirs.sequences_scores).abs().max() < 1e-4
+        assert set(ours.certificates) <= {"BEAM", "GLOBAL"}
+        lengths |= {len(tokens) for tokens in expected}
+    assert len(lengths) >= 3
+
+
+@EVERY_CAUSAL
+def test_a_prompt_alone_gives_what_it_gives_in_a_batch(family: str) -> None:
+    model = causal_network(family, 3, ending=1.0)
+    options = {"beam_size": 4, "expected_length": 6.0, "return_dict_in_generate": True}
+    together = causal_generated(model, causal_inputs(), **options)
+    for place, prompt in enumerate(PROMPTS):
+        alone = causal_generated(model, causal_inputs([prompt]), **options)
+        assert tokens_of(alone.sequences, len(prompt)) == tokens_of(together.sequences)[place : place + 1]
+        assert abs(alone.sequences_scores[0] - together.sequences_scores[place]) < 1e-4
+
+
+def test_prompts_may_be_padded_on_the_right() -> None:
+    model = causal_network("llama", 4, ending=1.0)
+    left = causal_generated(model, causal_inputs(), beam_size=3)
+    right = {
+        name: torch.stack([row.roll(len(prompt)) for row, prompt in zip(tensor, PROMPTS, strict=True)])
+        for name, tensor in causal_inputs().items()
+    }
+    assert (right["attention_mask"][:, 0] == 1).all()
+    found = causal_generated(model, right, beam_size=3)
+    assert tokens_of(found) == tokens_of(left)
+
+
+def test_sequences_begin_with_the_prompts_as_given() -> None:
+    model = causal_network("qwen2", 5, ending=1.0)
+    found = causal_generated(model, causal_inputs(), beam_size=4, num_return_sequences=2)
+    prompts = causal_inputs()["input_ids"].repeat_interleave(2, dim=0)
+    assert found[:, : prompts.shape[1]].tolist() == prompts.tolist()
+
+
+@pytest.mark.parametrize(
+    "expected_length",
+    [7.0, [7.0] * 4, torch.full((4,), 7.0), np.full(4, 7), lambda prompt: 7 + 0 * len(prompt)],
+    ids=["number", "list", "tensor", "array", "function"],
+)
+def test_an_expected_length_is_a_number_of_tokens_in_any_form(expected_length: object) -> None:
+    model = causal_network("gpt2", 6, ending=1.0)
+    options = {"beam_size": 4, "return_dict_in_generate": True, "max_new_tokens": 20}
+    found = causal_generated(model, causal_inputs(), expected_length=expected_length, **options)
+    sentences = [Sentence(prompt, 20, (), 7.0) for prompt in PROMPTS]
+    results = uncurse.beam_search(CausalStepModel(model, (EOS,)), sentences, Decoding(4, "f1-norm"))
+    assert tokens_of(found.sequences) == [result.hypotheses[0].tokens for result in results]
+    assert found.sequences_scores.tolist() == pytest.approx(
+        [each.hypotheses[0].score for each in results], abs=1e-4
+    )
+
+
+def test_without_an_expected_length_the_score_is_length_norm() -> None:
+    model = causal_network("gemma", 6, ending=1.0)
+    named = causal_generated(model, causal_inputs(), score="length-norm")
+    assert causal_generated(model, causal_inputs()).tolist() == named.tolist()
+
+
+def log_probs_of(model: Any, prompt: tuple[int, ...], tokens: tuple[int, ...]) -> torch.Tensor:
+    """Log-probabilities of all tokens at each step of an output, [steps, vocab_size], by one forward."""
+    whole = torch.tensor([[*prompt, *tokens[:-1]]])
+    with torch.inference_mode():
+        logits: torch.Tensor = model(input_ids=whole, position_ids=torch.arange(whole.shape[1])[None]).logits[0]
+    return logits[len(prompt) - 1 :].log_softmax(dim=1)
+
+
+def test_lengths_do_not_count_the_prompt() -> None:
+    model = causal_network("llama", 7, ending=1.0)
+    options = {"score": "bp-norm", "expected_length": 9.0, "return_dict_in_generate": True}
+    found = causal_generated(model, causal_inputs(), beam_size=8, **options)
+    for place, (prompt, tokens) in enumerate(zip(PROMPTS, tokens_of(found.sequences), strict=True)):
+        total = float(log_probs_of(model, prompt, tokens)[range(len(tokens)), list(tokens)].sum())
+        expected = min(1.0 - 9.0 / len(tokens), 0.0) + total / len(tokens)
+        assert float(found.sequences_scores[place]) == pytest.approx(expected, abs=1e-4)
+
+
+def test_several_end_tokens_count_as_one_end() -> None:
+    model: Any = causal_network("llama", 8, ending=1.0)
+    options = {"eos_token_id": [EOS, 9], "score": "log-prob", "return_dict_in_generate": True}
+    found = causal_generated(model, causal_inputs(), beam_size=4, **options)
+    for place, (prompt, tokens) in enumerate(zip(PROMPTS, tokens_of(found.sequences), strict=True)):
+        assert 9 not in tokens
+        log_probs = log_probs_of(model, prompt, tokens)
+        said = sum(float(log_probs[step, token]) for step, token in enumerate(tokens[:-1]))
+        expected = said + float(log_probs[-1, [EOS, 9]].logsumexp(dim=0))
+        assert float(found.sequences_scores[place]) == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"suppress_tokens": list(range(20, 40))},
+        {"no_repeat_ngram_size": 1},
+        {"repetition_penalty": 3.0},
+        {"min_new_tokens": 11},
+        {"bad_words_ids": [[7], [9, 10], [4, 4]]},
+    ],
+    ids=lambda options: next(iter(options)),
+)
+def test_logits_processors_act_as_in_generate(options: dict[str, object]) -> None:
+    model: Any = causal_network("qwen2", 9, ending=1.0)
+    wanted = {"max_new_tokens": 30, "num_return_sequences": 4, **options}
+    theirs = model.generate(**causal_inputs(), num_beams=4, early_stopping="never", **wanted)
+    ours = causal_generated(model, causal_inputs(), beam_size=4, slots="refill", **wanted)
+    assert tokens_of(ours) == tokens_of(theirs)
+
+
+def test_options_that_come_with_the_model_give_way() -> None:
+    """As chat models come: sampling, with a temperature and a nucleus."""
+    model: Any = causal_network("qwen2", 10, ending=1.0)
+    expected = causal_generated(model, causal_inputs(), beam_size=4)
+    for name, value in {"do_sample": True, "temperature": 0.2, "top_p": 0.3, "top_k": 2, "num_beams": 3}.items():
+        setattr(model.generation_config, name, value)
+    assert causal_generated(model, causal_inputs(), beam_size=4).tolist() == expected.tolist()
+
+
+@pytest.mark.filterwarnings("ignore:Using the model-agnostic default")
+def test_the_maximum_length_is_that_of_the_call_or_the_model_or_follows_the_expected_length() -> None:
+    model: Any = causal_network("llama")
+    options = {"suppress_tokens": [EOS], "return_dict_in_generate": True, "custom_generate": beam_search}
+
+    def steps(**others: object) -> set[int]:
+        return set(model.generate(**causal_inputs(), **options, **others).steps.tolist())
+
+    width = max(map(len, PROMPTS))
+    assert steps(max_new_tokens=7) == {7}
+    assert steps(max_length=width + 9) == {9}
+    assert steps() == {20}
+    assert steps(expected_length=12.5) == {2 * 13 + 10}
+    model.generation_config.max_length = width + 30
+    assert steps() == {30}
+    assert steps(expected_length=12.5) == {30}
+    assert steps(max_new_tokens=100) == {64 - len(prompt) + 1 for prompt in PROMPTS}  # the positions
+
+
+REFUSED: list[tuple[dict[str, object], str]] = [
+    ({"length_ratio": 1.1}, "length_ratio: a prompt is no source to count; give expected_length"),
+    ({"score": "gnmt:beta=0.2"}, "a decoder-only model has no source to cover"),
+    ({"score": "bp-norm"}, "needs an expected length"),
+    ({"expected_length": [1.0, 2.0]}, "expected_length has 2 numbers for 4 sentences"),
+    ({"expected_length": "long"}, "expected_length = 'long' is not allowed"),
+    ({"expected_length": -3}, "expected_length = -3 is not allowed"),
+    ({"expected_length": lambda prompt: float("nan")}, "expected_length = nan is not allowed"),
+    ({"expected_length": 5.0, "score": "length-norm"}, "neither the score nor the stopping rule reads it"),
+    ({"position_ids": torch.zeros((4, 8), dtype=torch.long)}, "position_ids: it would not reach the model"),
+    ({"num_beams": 4}, "num_beams = 4: give beam_size instead"),
+    ({"attention_mask": torch.zeros((4, 8), dtype=torch.long)}, "sentence 0 is all padding"),
+    (
+        {"max_new_tokens": None, "max_length": 9, "min_length": 12},
+        "min_length = 5 is not allowed: max_length is 1",
+    ),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), REFUSED, ids=lambda value: str(value)[:40])
+@pytest.mark.filterwarnings("ignore")  # generate has warnings of its own for some
+def test_what_cannot_act_is_refused_by_name(options: dict[str, object], message: str) -> None:
+    given: dict[str, Any] = {**causal_inputs(), **options}
+    with pytest.raises(UncurseError, match=message):
+        causal_generated(causal_network("llama"), {}, **given)
+
+
+def test_embeddings_instead_of_prompts_are_refused() -> None:
+    model: Any = causal_network("llama")
+    embeddings = model.get_input_embeddings()(causal_inputs()["input_ids"])
+    with pytest.raises(UncurseError, match="inputs_embeds: it would not reach the model"):
+        causal_generated(model, {"inputs_embeds": embeddings})
+
+
+def test_a_state_space_model_is_refused_by_name() -> None:
+    config = MambaConfig(
+        vocab_size=40, hidden_size=16, num_hidden_layers=2, eos_token_id=EOS, pad_token_id=PADDING
+    )
+    mamba = AutoModelForCausalLM.from_config(config).eval()  # type: ignore[no-untyped-call]
+    with pytest.raises(UncurseError, match="MambaForCausalLM keeps a state that is no KV cache"):
+        causal_generated(mamba, {"input_ids": causal_inputs()["input_ids"]})
