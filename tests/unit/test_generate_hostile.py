@@ -92,6 +92,12 @@ def test_a_logits_processor_that_leaves_no_token_truncates() -> None:
     assert set(found.certificates) == {"TRUNCATED"}
 
 
+def test_a_model_in_training_mode_is_refused() -> None:
+    """Dropout would change its outputs from step to step, and nothing could be proved."""
+    with pytest.raises(UncurseError, match=r"training mode, .* call model\.eval\(\)"):
+        generated(network("t5").train(), inputs("t5"))
+
+
 def test_a_model_that_gives_nan_is_refused() -> None:
     broken: Any = network("t5")
     broken.get_output_embeddings().weight.data.fill_(torch.nan)

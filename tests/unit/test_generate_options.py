@@ -72,6 +72,16 @@ def test_with_an_expected_length_the_default_score_is_f1_norm(known: dict[str, o
     assert default.sequences_scores.tolist() != other.sequences_scores.tolist()
 
 
+def test_an_expected_length_can_be_given_for_each_sentence() -> None:
+    model, lengths = network("t5", 1, ending=1.0), [1.5 * len(source) for source in SOURCES]
+    options = {"score": None, "max_new_tokens": 20, "return_dict_in_generate": True}
+    given = generated(model, inputs("t5"), expected_length=lengths, **options)
+    by_ratio = generated(model, inputs("t5"), length_ratio=1.5, **options)
+    by_function = generated(model, inputs("t5"), expected_length=lambda source: 1.5 * len(source), **options)
+    assert given.sequences_scores.tolist() == by_ratio.sequences_scores.tolist()
+    assert given.sequences_scores.tolist() == by_function.sequences_scores.tolist()
+
+
 def test_scores_and_rules_can_be_values() -> None:
     model = network("t5", 2, ending=1.0)
     value = generated(model, inputs("t5"), score=SCORES.parse("gnmt:alpha=0.4"))
@@ -158,7 +168,7 @@ REFUSED: list[tuple[dict[str, object], str]] = [
     ({"prefix_allowed_tokens_fn": lambda _, __: [1]}, "prefix_allowed_tokens_fn"),
     ({"encoder_no_repeat_ngram_size": 2}, "encoder_no_repeat_ngram_size"),
     ({"decoder_attention_mask": torch.ones(6, 1)}, "decoder_attention_mask: it would not reach the model"),
-    ({"score": "bp-norm"}, "needs an expected length: give length_ratio=1.1.* or a length_predictor"),
+    ({"score": "bp-norm"}, "needs an expected length: give length_ratio=1.1.* or expected_length=20"),
     ({"stop": "predicted-horizon"}, "needs an expected length"),
     ({"length_ratio": 1.1, "score": "length-norm"}, "neither the score nor the stopping rule reads it"),
     ({"length_predictor": predictor(2.0), "score": "length-norm"}, "neither the score nor the stopping rule"),

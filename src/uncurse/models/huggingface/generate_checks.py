@@ -95,6 +95,8 @@ def _options(call: GenerateCall) -> list[str]:
         for name, (nothing, instead) in UNSUPPORTED.items()
         if (value := getattr(call.config, name, None)) not in (None, nothing) and call.gives(name)
     ]
+    if call.network.training:
+        problems.append("a model in training mode, where dropout changes its outputs at random: call model.eval()")
     forced = call.config.forced_bos_token_id
     if not isinstance(forced, Integral | None):
         problems.append(f"forced_bos_token_id = {forced!r}: give one token")

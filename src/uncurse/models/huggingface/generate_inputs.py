@@ -28,7 +28,7 @@ class DecoderPrompts(NamedTuple):
         return self.special.shape[1] + self.prefix.shape[1]
 
 
-class EncodedSources(NamedTuple):
+class GenerateSources(NamedTuple):
     """The sentences as `generate` has encoded them."""
 
     memory: EncoderMemory
@@ -75,7 +75,7 @@ def encoded_sources(
     config: GenerationConfig,
     model_kwargs: dict[str, Any],
     copies: int,
-) -> EncodedSources:
+) -> GenerateSources:
     """The encoder's states, and which of the source tokens, [batch, positions], are not special.
 
     `generate` repeats what it has encoded for each beam that the model's generation config asks for: of so many
@@ -98,7 +98,7 @@ def encoded_sources(
         positions.append(torch.tensor(found, dtype=torch.long))
         tokens.append(tuple(row[place] for place in found))
     padded = pad_sequence(positions, batch_first=True).to(states.device)
-    return EncodedSources(EncoderMemory(states, mask.to(states.device), padded), tokens)
+    return GenerateSources(EncoderMemory(states, mask.to(states.device), padded), tokens)
 
 
 def check_sources(ids: Tensor) -> None:
