@@ -1,8 +1,8 @@
 """Training speed against a plain loop over the same network: `python benchmarks/training.py`.
 
-The plain loop calls the network and PyTorch's default AdamW; ours is what `uncurse train` runs. Both train on the same
-random batches, in turn, on one thread. Speeds are target tokens per second of CPU time, which other programs on a
-shared machine disturb less than wall-clock time; ratios are medians over batches, and so are speeds.
+The plain loop calls the network and PyTorch's default AdamW; ours is what `uncurse train` runs. Both train on the
+same random batches, in turn, on one thread. Speeds are target tokens per second of CPU time, which other programs
+disturb less than wall-clock time on a shared machine; speeds and ratios are medians over batches.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def tokens_per_second(
 def main() -> None:
     """Print the table."""
     torch.set_num_threads(1)
-    table = Table(title=f"Training on one thread, tokens per second of CPU time, medians of {BATCHES} batches")
+    table = Table(title="Training, tokens per second of CPU time on one thread")
     for column in ("network", "products in", "plain loop", "ours", "ratio"):
         table.add_column(column, justify="left" if column in ("network", "products in") else "right")
     precisions = [
