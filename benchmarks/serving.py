@@ -1,9 +1,15 @@
-"""What a service makes of many clients: `python benchmarks/serving.py [--model NAME] [--minutes 10]`.
+"""What the service makes of many clients: `python benchmarks/serving.py [SCENARIO …] [--model NAME]`.
 
-The service runs in a process of its own, at a free port of the loopback interface. First the same sentences are
-translated offline, which gives the throughput to compare with and the answers that must come back. Then: clients
-one at a time and many at once; thousands of requests, each with its known answer; more requests than the service
-takes; and some minutes of requests of all kinds, with an eye on its memory.
+The service runs in a process of its own. The sentences are translated offline first, which gives the throughput to
+compare with and the answers that must come back. The scenarios, all of them unless some are named:
+
+throughput  clients one at a time and many at once, beside the offline translator
+answers     thousands of requests of mixed options, a tenth of which hang up, with SIGTERM in the middle
+slow        fast clients beside slow ones
+overload    more requests than the service takes
+memory      requests of all kinds for --minutes, with an eye on memory; a day's soak is `memory --minutes 1440`
+
+The exit status is 1 if an answer was lost or wrong, or if the service did not recover.
 """
 
 from __future__ import annotations
@@ -11,24 +17,23 @@ from __future__ import annotations
 import argparse
 import asyncio
 import itertools
-import json
 import os
 import random
-import re
+import signal
 import statistics
-import subprocess
-import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from http_load import SENTENCES, TIE, Answer, Client, Known, ServiceProcess, Tally, metric, send_all, slow_client
 from rich.console import Console
 from rich.table import Table
 
+from uncurse.lengths.limits import parse_max_length
 from uncurse.models.loaded_model import ModelOptions
 from uncurse.scoring.decoding import Decoding
 from uncurse.text.lines import read_lines
@@ -39,215 +44,91 @@ from uncurse.translation.translator import Translator, load_translator
 CLIENTS = (1, 8, 64)
 ROUNDS = 3
 BAR = 0.8  # of the offline throughput, with 64 clients
-WAITING = 256  # sentences that may wait in the service
-TIE = 1e-3  # candidates whose log-probabilities are closer than this may change places in another batch
-ALL_KINDS: tuple[dict[str, Any], ...] = (
-    {},
-    {"beam_size": 3},
-    {"score": "length-norm", "n_best": 2},
-    {"stop": "beam-full"},
-    {"deadline": 0.2},
+WAITING = 256  # sentences in the queue of the service
+HANG_UPS = 0.1  # share of the requests whose client goes away
+SLOW_CLIENTS = 100
+MAX_SLOWDOWN = 1.5  # of the fast clients' p95 beside slow ones
+MAX_GROWTH = 0.1  # of memory, in the last fifths of a soak
+MIXED: tuple[tuple[dict[str, Any], TranslationOptions], ...] = (
+    ({"beam_size": 5}, TranslationOptions(Decoding(5))),
+    ({"beam_size": 3, "score": "bp-norm", "n_best": 2}, TranslationOptions(Decoding(3, "bp-norm", n_best=2))),
+    ({"beam_size": 4, "score": "length-norm"}, TranslationOptions(Decoding(4, "length-norm"))),
+    ({"beam_size": 4, "stop": "beam-full"}, TranslationOptions(Decoding(4, stop="beam-full"))),
+    ({"beam_size": 4, "slots": "refill"}, TranslationOptions(Decoding(4, slots="refill"))),
+    ({"beam_size": 5, "max_length": 12}, TranslationOptions(Decoding(5), parse_max_length(12))),
+    ({"beam_size": 5, "length_ratio": 1.5}, TranslationOptions(Decoding(5), length_ratio=1.5)),
+    (
+        {"beam_size": 5, "min_length": 9, "target_prefix": "The"},
+        TranslationOptions(Decoding(5), min_length=9, target_prefix="The"),
+    ),
 )
-SUBJECTS = (
-    "王听见这话", "外面下雨了", "她每天早上六点起床", "如果文件不存在", "他们清早起来", "因为他行了正直的事",
-    "祭司站在门口", "你的儿子从远方回来", "默认情况下", "研究人员发现",
-)  # fmt: skip
-CLAUSES = (
-    "就打发使者往各城去", "你最好带上雨伞", "然后去公园跑步", "这个函数会返回空列表", "到河边去打水",
-    "百姓都平安度日", "向众人念律法书上的话", "我的心就喜乐", "每个线程都有自己的缓冲区",
-    "睡眠不足的人更容易做出错误的决定",
-)  # fmt: skip
-MADE_UP = [f"{one}，{two}。" for one, two in itertools.product(SUBJECTS, CLAUSES)]
+SOAK: tuple[dict[str, Any], ...] = (
+    *(fields for fields, _ in MIXED),
+    {"deadline": 0.2},
+    {"score": "no-such-score"},
+)
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What came back for a request."""
+class Bench:
+    """What all scenarios share."""
 
-    status: int
-    headers: dict[str, str]
-    body: Any
-    seconds: float
+    console: Console
+    options: argparse.Namespace
+    translator: Translator
+    lines: list[str]
 
+    def running(self) -> AbstractContextManager[ServiceProcess]:
+        """The service in a process of its own."""
+        arguments = ["--threads", str(self.options.threads), "--dtype", self.options.dtype]
+        arguments += ["--max-waiting", str(WAITING)]
+        arguments += ["--model", self.options.model] if self.options.model else []
+        return ServiceProcess.running(*arguments)
 
-class Client:
-    """One connection that is kept alive; plain HTTP/1.1 on a socket, so that the client costs little."""
+    def known(self, options: TranslationOptions) -> Known:
+        """The answer for every line."""
+        found = self.translator.stream(self.lines, options)
+        return {line: record_of(each) for line, each in zip(self.lines, found, strict=True)}
 
-    def __init__(self, port: int) -> None:
-        self._port = port
-        self._reader: asyncio.StreamReader | None = None
-        self._writer: asyncio.StreamWriter | None = None
-
-    async def ask(self, method: str, path: str, content: object = None) -> Answer:
-        """Send a request and read its answer."""
-        began = time.perf_counter()
-        if self._reader is None or self._writer is None:
-            self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port, limit=1 << 24)
-        body = b"" if content is None else json.dumps(content).encode()
-        head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
-        self._writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-        status, *lines = (await self._reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
-        headers = dict(line.lower().split(": ", 1) for line in lines if line)
-        text = await self._reader.readexactly(int(headers["content-length"]))
-        is_json = "json" in headers["content-type"]
-        return Answer(
-            int(status.split()[1]),
-            headers,
-            json.loads(text) if is_json else text.decode(),
-            time.perf_counter() - began,
-        )
-
-    def close(self) -> None:
-        """Hang up."""
-        if self._writer is not None:
-            self._writer.close()
+    def say(self, words: str) -> None:
+        """Print a line."""
+        self.console.print(words, highlight=False)
 
 
-@dataclass
-class Tally:
-    """What came back for many requests."""
-
-    latencies: list[float] = field(default_factory=list)
-    statuses: dict[int, int] = field(default_factory=dict)
-    different: list[str] = field(default_factory=list)  # sentences that did not get their answer
-    ties: int = 0
-    late: int = 0
-
-    def count(self, line: str, answer: Answer, expected: dict[str, Any] | None) -> None:
-        """Note an answer and whether it is the one that was expected."""
-        self.latencies.append(answer.seconds)
-        self.statuses[answer.status] = self.statuses.get(answer.status, 0) + 1
-        if expected is None or answer.status != 200:
-            return
-        (found,) = answer.body["translations"]
-        if found["tokens"] == expected["tokens"]:
-            return
-        if not found["in_time"]:
-            self.late += 1
-        elif found["score"] is not None and abs(found["score"] - expected["score"]) < TIE:
-            self.ties += 1
-        else:
-            self.different.append(line)
-
-    @property
-    def wrong(self) -> int:
-        """How many did not get their answer."""
-        return len(self.different) + sum(count for status, count in self.statuses.items() if status != 200)
-
-    def quantile(self, share: float) -> float:
-        """The seconds within which a share of the requests were answered."""
-        ordered = sorted(self.latencies)
-        return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
-
-
-async def load_with(
-    port: int,
-    clients: int,
-    lines: Sequence[str],
-    options: dict[str, Any],
-    known: dict[str, dict[str, Any]],
-    tally: Tally,
-) -> float:
-    """Send every line as a request of its own, so many at a time, and count what comes back; the seconds."""
-    waiting = iter(lines)
-
-    async def one() -> None:
-        client = Client(port)
-        for line in waiting:
-            tally.count(
-                line, await client.ask("POST", "/translate", {"sentences": [line], **options}), known.get(line)
-            )
-        client.close()
-
-    began = time.perf_counter()
-    await asyncio.gather(*(one() for _ in range(clients)))
-    return time.perf_counter() - began
-
-
-@contextmanager
-def service(options: argparse.Namespace) -> Iterator[int]:
-    """A service in a process of its own; its port."""
-    command = [sys.executable, "-c", "from uncurse.cli import main; main()", "serve", "--port", "0"]
-    command += ["--threads", str(options.threads), "--dtype", options.dtype, "--max-waiting", str(WAITING)]
-    command += ["--model", options.model] if options.model else []
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        address = re.search(r":(\d+)$", process.stdout.readline().strip())
-        if address is None:
-            raise SystemExit("the service did not start")
-        yield int(address[1])
-    finally:
-        process.terminate()
-        process.wait(60)
-
-
-def offline(translator: Translator, lines: Sequence[str], options: TranslationOptions) -> tuple[float, float]:
-    """Sentences a second without a service, and the CPU milliseconds of a sentence."""
-    began, used = time.perf_counter(), time.process_time()
-    for _ in translator.stream(lines, options):
-        pass
-    return len(lines) / (time.perf_counter() - began), 1000 * (time.process_time() - used) / len(lines)
-
-
-def number(port: int, name: str) -> float:
-    """A number that the service counts."""
-
-    async def asked() -> str:
-        client = Client(port)
-        text = str((await client.ask("GET", "/metrics")).body)
-        client.close()
-        return text
-
-    return told(asyncio.run(asked()), name)
-
-
-def told(text: str, name: str) -> float:
-    """A number in the text of /metrics."""
-    found = re.search(rf"^{name} (\S+)", text, flags=re.MULTILINE)
-    assert found is not None
-    return float(found[1])
-
-
-def throughput(
-    console: Console,
-    port: int,
-    lines: list[str],
-    known: dict[str, Any],
-    translator: Translator,
-    options: TranslationOptions,
-) -> None:
-    """The first table: offline and with each number of clients in turn, several times; medians."""
+def throughput(bench: Bench) -> bool:
+    """Offline and with each number of clients in turn, several times; medians."""
+    asked = TranslationOptions(Decoding(bench.options.beam_size))
+    known = bench.known(asked)
+    lines = list(itertools.islice(itertools.cycle(bench.lines), bench.options.sentences))
     speeds: dict[int, list[float]] = {clients: [] for clients in (0, *CLIENTS)}  # 0: offline
     costs: dict[int, list[float]] = {clients: [] for clients in speeds}
     tallies = {clients: Tally() for clients in CLIENTS}
-    for _ in range(ROUNDS):
-        speed, cost = offline(translator, lines, options)
-        speeds[0].append(speed)
-        costs[0].append(cost)
-        for clients in CLIENTS:
-            sent = lines[: max(8, len(lines) // 4)] if clients == 1 else lines
-            used = number(port, "process_cpu_seconds_total")
-            fields = {"beam_size": options.decoding.beam_size}
-            seconds = asyncio.run(load_with(port, clients, sent, fields, known, tallies[clients]))
-            used = number(port, "process_cpu_seconds_total") - used
-            speeds[clients].append(len(sent) / seconds)
-            costs[clients].append(1000 * used / len(sent))
-    title = f"{len(lines)} sentences, beam size {options.decoding.beam_size}; medians of {ROUNDS} rounds"
+    fields = {"beam_size": bench.options.beam_size}
+    with bench.running() as service:
+        for _ in range(ROUNDS):
+            began, used = time.perf_counter(), time.process_time()
+            for _ in bench.translator.stream(lines, asked):
+                pass
+            speeds[0].append(len(lines) / (time.perf_counter() - began))
+            costs[0].append(1000 * (time.process_time() - used) / len(lines))
+            for clients in CLIENTS:
+                sent = lines[: max(8, len(lines) // 4)] if clients == 1 else lines
+                used = asyncio.run(metric(service.port, "process_cpu_seconds_total"))
+                seconds = asyncio.run(send_all(service.port, clients, sent, fields, known, tallies[clients]))
+                used = asyncio.run(metric(service.port, "process_cpu_seconds_total")) - used
+                speeds[clients].append(len(sent) / seconds)
+                costs[clients].append(1000 * used / len(sent))
+    title = f"{len(lines)} sentences, beam size {bench.options.beam_size}; medians of {ROUNDS} rounds"
+    bench.console.print(_throughput_table(title, speeds, costs, tallies))
+    return not any(tally.wrong for tally in tallies.values())
+
+
+def _throughput_table(
+    title: str, speeds: dict[int, list[float]], costs: dict[int, list[float]], tallies: dict[int, Tally]
+) -> Table:
     table = Table(title=title)
-    columns = (
-        "clients",
-        "lines / s",
-        "least, most",
-        "of offline",
-        "bar",
-        "CPU ms",
-        "p50 ms",
-        "p95 ms",
-        "p99 ms",
-        "wrong",
-    )
-    for column in columns:
+    columns = "clients", "lines / s", "least, most", "of offline", "bar", "CPU ms", "p50 ms", "p95 ms", "p99 ms"
+    for column in (*columns, "wrong"):
         table.add_column(column, justify="right")
     base = statistics.median(speeds[0])
     for clients, found in speeds.items():
@@ -263,127 +144,200 @@ def throughput(
             *(f"{1000 * tally.quantile(each):.0f}" if tally else "" for each in (0.50, 0.95, 0.99)),
             str(tally.wrong) if tally else "",
         )
-    console.print(table)
+    return table
 
 
-def known_answers(
-    console: Console, port: int, lines: list[str], known: dict[str, Any], options: argparse.Namespace
-) -> bool:
-    """Thousands of requests, in an order of chance: nothing is lost, nothing mixed up."""
-    chosen = random.Random(1).choices(lines, k=options.requests)
-    tally = Tally()
-    seconds = asyncio.run(load_with(port, CLIENTS[-1], chosen, {"beam_size": options.beam_size}, known, tally))
+def answers(bench: Bench) -> bool:
+    """Requests of mixed options with hang-ups; in the middle the service is stopped, and another goes on."""
+    known = [bench.known(options) for _, options in MIXED]
+    chance = random.Random(1)
+    requests = [(chance.randrange(len(MIXED)), chance.choice(bench.lines)) for _ in range(bench.options.requests)]
+    waiting, half = iter(requests), len(requests) // 2
+    too_late: list[tuple[int, str]] = []  # sent to a service that took no more
+    tally, lost, hung_up, sent = Tally(), 0, 0, 0
+    began = time.perf_counter()
+
+    async def one(service: ServiceProcess, seed: int) -> None:
+        nonlocal lost, hung_up, sent
+        own, client = random.Random(seed), Client(service.port)
+        for kind, line in waiting:
+            body = {"sentences": [line], **MIXED[kind][0]}
+            sent += 1
+            if sent == half:
+                service.process.send_signal(signal.SIGTERM)
+            stopping = sent >= half and service.process is first
+            try:
+                if own.random() < HANG_UPS:
+                    hung_up += 1
+                    await client.send("POST", "/translate", body)
+                    await asyncio.sleep(own.random() * 0.3)
+                    client.close()
+                else:
+                    tally.count(line, await client.ask("POST", "/translate", body), known[kind][line])
+            except (OSError, asyncio.IncompleteReadError):
+                client.close()
+                if stopping:
+                    too_late.append((kind, line))
+                else:
+                    lost += 1
+            if stopping:
+                break
+        client.close()
+
+    async def through(service: ServiceProcess) -> None:
+        await asyncio.gather(*(one(service, seed) for seed in range(CLIENTS[-1])))
+
+    with bench.running() as service:
+        first = service.process
+        asyncio.run(through(service))
+        status = service.process.wait(60)
+    waiting = itertools.chain(too_late, waiting)
+    with bench.running() as service:
+        asyncio.run(through(service))
+        still_there = service.process.poll() is None
     answered = tally.statuses.get(200, 0)
-    console.print(
-        f"{options.requests} requests with known answers in {seconds:.0f} s: {answered} answered, "
-        f"{len(tally.different)} wrong, {tally.ties} changed places with an equal within {TIE:g}",
-        highlight=False,
+    bench.say(
+        f"{len(requests)} requests of {len(MIXED)} kinds in {time.perf_counter() - began:.0f} s: {answered}"
+        f" answered, {hung_up} hung up, {lost} lost, {len(tally.different)} wrong, {tally.ties} changed places with"
+        f" an equal within {TIE:g}; stopped in the middle with status {status}, {len(too_late)} were sent again"
     )
-    return answered == options.requests and not tally.different
+    complete = answered + hung_up == len(requests) and not tally.wrong
+    return complete and status in (0, -signal.SIGTERM) and still_there
 
 
-def overload(console: Console, port: int, lines: list[str], known: dict[str, Any], beam_size: int) -> bool:
-    """More at once than may wait: 503 and Retry-After for some, right answers for others; then all is well."""
+def slow(bench: Bench) -> bool:
+    """The latencies of fast clients, alone and beside slow ones, in turn."""
+    fields = {"beam_size": bench.options.beam_size}
+    known = bench.known(TranslationOptions(Decoding(bench.options.beam_size)))
+    lines = list(itertools.islice(itertools.cycle(bench.lines), bench.options.sentences))
+    tallies = {0: Tally(), SLOW_CLIENTS: Tally()}
 
-    async def flood() -> tuple[list[Answer], list[Answer]]:
-        clients = [Client(port) for _ in range(3 * WAITING)]
-        asked = [each.ask("POST", "/translate", {"sentences": [line], "beam_size": beam_size})
-                 for each, line in zip(clients, itertools.cycle(lines), strict=False)]  # fmt: skip
-        answers = await asyncio.gather(*asked)
-        later = Client(port)
-        after = [
-            await later.ask("POST", "/translate", {"sentences": [lines[0]], "beam_size": beam_size})
-            for _ in range(5)
-        ]
-        later.close()
+    async def measure(port: int, count: int) -> None:
+        end = time.monotonic() + 600
+        others = [asyncio.create_task(slow_client(port, end, seed)) for seed in range(count)]
+        await asyncio.sleep(1.0 if count else 0.0)
+        await send_all(port, CLIENTS[1], lines, fields, known, tallies[count])
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+    with bench.running() as service:
+        for count in (0, SLOW_CLIENTS) * ROUNDS:
+            asyncio.run(measure(service.port, count))
+    alone, beside = (tally.quantile(0.95) for tally in tallies.values())
+    bench.say(
+        f"{CLIENTS[1]} fast clients: p95 {1000 * alone:.0f} ms alone, {1000 * beside:.0f} ms beside {SLOW_CLIENTS}"
+        f" slow ones ({beside / alone:.2f} ×); {sum(tally.wrong for tally in tallies.values())} wrong"
+    )
+    return beside < MAX_SLOWDOWN * alone and not any(tally.wrong for tally in tallies.values())
+
+
+def overload(bench: Bench) -> bool:
+    """More at once than the queue takes: 503 and Retry-After for some, right answers for the others."""
+    fields = {"beam_size": bench.options.beam_size}
+    known = bench.known(TranslationOptions(Decoding(bench.options.beam_size)))
+    lines = list(itertools.islice(itertools.cycle(bench.lines), 3 * WAITING))
+
+    async def flood(port: int) -> tuple[list[Answer], list[Answer]]:
+        clients = [Client(port) for _ in lines]
+        asked = (
+            each.ask("POST", "/translate", {"sentences": [line], **fields})
+            for each, line in zip(clients, lines, strict=True)
+        )
+        found = await asyncio.gather(*asked)
         for client in clients:
             client.close()
-        return answers, after
+        later = Client(port)
+        after = [await later.ask("POST", "/translate", {"sentences": [lines[0]], **fields}) for _ in range(5)]
+        later.close()
+        return found, after
 
-    answers, after = asyncio.run(flood())
-    refused = [each for each in answers if each.status == 503]
-    taken = [
-        (line, each) for line, each in zip(itertools.cycle(lines), answers, strict=False) if each.status == 200
-    ]
+    with bench.running() as service:
+        found, after = asyncio.run(flood(service.port))
+    refused = [each for each in found if each.status == 503]
     tally = Tally()
-    for line, answer in taken:
-        tally.count(line, answer, known[line])
-    seconds = {int(each.headers["retry-after"]) for each in refused}
+    for line, answer in zip(lines, found, strict=True):
+        if answer.status == 200:
+            tally.count(line, answer, known[line])
+    seconds = sorted({int(each.headers["retry-after"]) for each in refused})
     waited = statistics.median(each.seconds for each in refused) if refused else float("nan")
-    console.print(
-        f"{len(answers)} requests at once: {len(taken)} answered, {len(tally.different)} wrong, {tally.late} too"
-        f" late; {len(refused)} told within {1000 * waited:.0f} ms to come back in {sorted(seconds)} s;"
-        f" after it {sum(each.status == 200 for each in after)} of {len(after)} answered",
-        highlight=False,
+    bench.say(
+        f"{len(found)} requests at once: {len(tally.latencies)} answered, {len(tally.different)} wrong,"
+        f" {tally.late} too late; {len(refused)} told within {1000 * waited:.0f} ms to retry in {seconds} s;"
+        f" after it {sum(each.status == 200 for each in after)} of {len(after)} answered"
     )
-    good = len(taken) + len(refused) == len(answers) and bool(refused) and not tally.different
-    return good and all(each.status == 200 for each in after)
+    complete = len(tally.latencies) + len(refused) == len(found)
+    return complete and bool(refused) and not tally.different and all(each.status == 200 for each in after)
 
 
-def memory(console: Console, port: int, lines: list[str], minutes: float) -> None:
-    """Requests of all kinds for some minutes; the memory of the service at each tenth of the time."""
+def memory(bench: Bench) -> bool:
+    """Requests of all kinds, hang-ups and slow clients for some minutes; memory at each tenth of the time."""
+    minutes = bench.options.minutes
     sizes: list[float] = []
 
-    async def watch() -> None:
+    async def busy(port: int, end: float, seed: int) -> int:
+        chance, client, done = random.Random(seed), Client(port), 0
+        while time.monotonic() < end:
+            if chance.random() < 0.05:
+                path, body = "/explain", {"sentence": chance.choice(bench.lines), "beam_size": 5}
+            else:
+                sentences = chance.choices(bench.lines, k=chance.randint(1, 8))
+                path, body = "/translate", {"sentences": sentences, **chance.choice(SOAK)}
+            if chance.random() < HANG_UPS:
+                await client.send("POST", path, body)
+                await asyncio.sleep(chance.random() * 0.3)
+                client.close()
+            else:
+                await client.ask("POST", path, body)
+            done += 1
+        client.close()
+        return done
+
+    async def watch(port: int) -> int:
         end = time.monotonic() + 60 * minutes
+        tasks = [asyncio.create_task(busy(port, end, seed)) for seed in range(16)]
+        slow_ones = [asyncio.create_task(slow_client(port, end, seed)) for seed in range(16)]
+        for place in range(11):
+            sizes.append(await metric(port, "process_resident_memory_bytes") / 1e6)
+            bench.say(f"after {place * minutes / 10:.1f} minutes: {sizes[-1]:.0f} MB")
+            await asyncio.sleep(6 * minutes if place < 10 else 0)
+        await asyncio.gather(*slow_ones)
+        return sum(await asyncio.gather(*tasks))
 
-        async def busy(seed: int) -> int:
-            chance, own, done = random.Random(seed), Client(port), 0
-            while time.monotonic() < end:
-                if chance.random() < 0.05:
-                    await own.ask("POST", "/explain", {"sentence": chance.choice(lines), "beam_size": 5})
-                else:
-                    count = chance.randint(1, 8)
-                    asked = {"sentences": chance.choices(lines, k=count), **chance.choice(ALL_KINDS)}
-                    await own.ask("POST", "/translate", asked)
-                done += 1
-            own.close()
-            return done
+    with bench.running() as service:
+        done = asyncio.run(watch(service.port))
+    early, late = statistics.median(sizes[3:6]), statistics.median(sizes[8:])
+    bench.say(f"{done} requests of all kinds in {minutes:g} minutes; memory grew by {late / early - 1:+.1%}")
+    return late < (1 + MAX_GROWTH) * early
 
-        tasks = [asyncio.create_task(busy(seed)) for seed in range(16)]
-        for _ in range(11):
-            client = Client(port)  # a new one: the service hangs up on those that are silent for long
-            text = (await client.ask("GET", "/metrics")).body
-            client.close()
-            sizes.append(told(text, "process_resident_memory_bytes") / 1e6)
-            await asyncio.sleep(6 * minutes)
-        done = sum(await asyncio.gather(*tasks))
-        console.print(
-            f"{done} requests of all kinds in {minutes:g} minutes; MB of the service at each tenth: "
-            + " ".join(f"{size:.0f}" for size in sizes),
-            highlight=False,
-        )
 
-    asyncio.run(watch())
+SCENARIOS: dict[str, Callable[[Bench], bool]] = {
+    each.__name__: each for each in (throughput, answers, slow, overload, memory)
+}
 
 
 def main() -> None:
-    """Measure and print; the status is 1 if something was lost, mixed up or not recovered from."""
+    """Run scenarios and print what came of them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", help="a name or a folder; without, the model in the box")
-    parser.add_argument("--source", type=Path, help="sentences, one on each line; without, some that are made up")
-    parser.add_argument("--sentences", type=int, default=400, help="for the throughput")
-    parser.add_argument("--requests", type=int, default=5000, help="with known answers")
-    parser.add_argument("--minutes", type=float, default=10.0, help="with an eye on the memory")
+    parser.add_argument("scenario", nargs="*", choices=[*SCENARIOS, []], help="default: all")
+    parser.add_argument("--model", help="a name or a folder; the bundled model by default")
+    parser.add_argument("--source", type=Path, help="sentences, one on each line; invented ones by default")
+    parser.add_argument("--sentences", type=int, default=400, help="of throughput and slow")
+    parser.add_argument("--requests", type=int, default=5000, help="of answers")
+    parser.add_argument("--minutes", type=float, default=10.0, help="of memory")
     parser.add_argument("--beam-size", type=int, default=10)
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
-    console = Console(width=110)
-    lines = MADE_UP if options.source is None else [line for line in read_lines(options.source) if line.strip()]
+    lines = SENTENCES if options.source is None else [line for line in read_lines(options.source) if line.strip()]
+    lines = list(dict.fromkeys(lines))
     random.Random(1).shuffle(lines)
-    sent = list(itertools.islice(itertools.cycle(lines), options.sentences))
     torch.set_num_threads(options.threads)
     translator = load_translator(ModelOptions(model=options.model, dtype=options.dtype))
-    asked = TranslationOptions(Decoding(options.beam_size))
-    known = {line: record_of(each) for line, each in zip(lines, translator.stream(lines, asked), strict=True)}
-    with service(options) as port:
-        throughput(console, port, sent, known, translator, asked)
-        good = known_answers(console, port, lines, known, options) if options.requests else True
-        good &= overload(console, port, lines, known, options.beam_size)
-        if options.minutes:
-            memory(console, port, lines, options.minutes)
-    if not good:
+    bench = Bench(Console(width=110), options, translator, lines)
+    failed = [name for name in options.scenario or SCENARIOS if not SCENARIOS[name](bench)]
+    if failed:
+        bench.say(f"failed: {', '.join(failed)}")
         raise SystemExit(1)
 
 
