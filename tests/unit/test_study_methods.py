@@ -143,8 +143,8 @@ def test_a_score_of_ones_own_is_in_every_table_and_figure_and_on_the_page(plugin
     drawn = write_report(found, tmp_path / "out", [])
     for path in drawn:
         if path.suffix == ".svg" and path.stem not in without:
-            wanted = "gaussian length" if path.stem == "tuning" else "sigma = 1"
-            assert wanted in path.read_text(encoding="utf-8"), path.name
+            label = "gaussian length" if path.stem == "tuning" else "sigma = 1"
+            assert label in path.read_text(encoding="utf-8"), path.name
     data = page_data(found)
     names = {"gaussian-length", "gaussian-length:sigma=1"}
     assert names <= set(data["curves"]["test"]) & set(data["deciles"]) & set(data["sentences"][0]["choices"])
