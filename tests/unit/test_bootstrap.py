@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import sacrebleu
 
+from uncurse.errors import UncurseError
 from uncurse.evaluation.bootstrap import _bleus, _times, bleu_of, bleu_statistics, paired_bootstrap
 
 WORDS = ["the", "cat", "dog", "sat", "ran", "on", "under", "a", "mat", "rug", "and", "then", "slept", "all", "day"]
@@ -48,11 +49,11 @@ def test_a_clear_difference_is_seen_and_none_is_not() -> None:
 
 def test_only_pairs_can_be_compared() -> None:
     found = bleu_statistics(REFERENCES[0], REFERENCES, lowercase=True)
-    with pytest.raises(ValueError, match="translations of the same sentences"):
+    with pytest.raises(UncurseError, match="translations of the same sentences"):
         paired_bootstrap([found], [found[1:]])
 
 
-def test_several_widths_are_compared_by_their_mean() -> None:
+def test_several_beam_sizes_are_compared_by_their_mean() -> None:
     good = bleu_statistics(REFERENCES[0], REFERENCES, lowercase=True)
     worse = bleu_statistics([line[: len(line) // 2] for line in REFERENCES[0]], REFERENCES, lowercase=True)
     alone = paired_bootstrap([good], [worse])

@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("thot")
 
+from uncurse.errors import UncurseError
 from uncurse.study.baseline.phrase_based import train_phrase_based, translate_phrase_based
 from uncurse.study.baseline.phrase_tokens import target_tokens, text_of
 from uncurse.text.parallel import ParallelFiles
@@ -80,14 +81,15 @@ def test_the_same_data_are_not_learnt_twice(trained: Path) -> None:
 def test_a_model_of_other_data_is_refused(trained: Path, tmp_path: Path) -> None:
     other = corpus(tmp_path, "other", 20)
     dev = corpus(trained, "dev", 10)
-    with pytest.raises(ValueError, match="with other training"):
+    with pytest.raises(UncurseError, match="with other training"):
         train_phrase_based([other], dev, trained / "model", True, refused)
-    with pytest.raises(ValueError, match="with other lowercase"):
+    with pytest.raises(UncurseError, match="with other lowercase"):
         train_phrase_based([corpus(trained, "train", 60)], dev, trained / "model", False, refused)
-    with pytest.raises(ValueError, match="not trained with lowercase = False"):
+    with pytest.raises(UncurseError, match="not trained with lowercase = False"):
         translate_phrase_based(trained / "model", ["日"], lowercase=False)
 
 
+@pytest.mark.slow
 def test_an_interrupted_training_goes_on_with_what_is_left(tmp_path: Path) -> None:
     training, dev = corpus(tmp_path, "train", 20), corpus(tmp_path, "dev", 5)
     with pytest.raises(KeyboardInterrupt):
@@ -102,6 +104,7 @@ def test_an_interrupted_training_goes_on_with_what_is_left(tmp_path: Path) -> No
     assert found == expected
 
 
+@pytest.mark.slow
 def test_what_was_begun_with_other_data_is_begun_again(tmp_path: Path) -> None:
     dev = corpus(tmp_path, "dev", 5)
     with pytest.raises(KeyboardInterrupt):
@@ -113,7 +116,7 @@ def test_what_was_begun_with_other_data_is_begun_again(tmp_path: Path) -> None:
 
 def test_a_folder_with_something_else_in_it_is_left_alone(trained: Path, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine", encoding="utf-8")
-    with pytest.raises(ValueError, match="holds no phrase-based model"):
+    with pytest.raises(UncurseError, match="holds no phrase-based model"):
         train_phrase_based([corpus(trained, "train", 60)], corpus(trained, "dev", 10), tmp_path, True, refused)
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
@@ -121,7 +124,7 @@ def test_a_folder_with_something_else_in_it_is_left_alone(trained: Path, tmp_pat
 def test_files_of_different_lengths_are_named(tmp_path: Path) -> None:
     training, dev = corpus(tmp_path, "train", 20), corpus(tmp_path, "dev", 5)
     crossed = ParallelFiles(training.source, dev.targets)
-    with pytest.raises(ValueError, match=r"train\.source has 20 lines and .*dev\.0 has 5"):
+    with pytest.raises(UncurseError, match=r"train\.source has 20 lines and .*dev\.0 has 5"):
         train_phrase_based([crossed], dev, tmp_path / "model", True, silent)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import sacrebleu
 
+from uncurse.errors import UncurseError
 from uncurse.evaluation.bleu import quality, repeats
 
 OUTPUTS = ["the cat sat on the mat", "", "a a a a a a a"]
@@ -36,7 +37,7 @@ def test_a_four_gram_three_times_is_a_repetition(text: str, found: bool) -> None
 
 
 def test_references_must_go_with_the_outputs() -> None:
-    with pytest.raises(ValueError, match="reference 0 has 1 lines and there are 3 outputs"):
+    with pytest.raises(UncurseError, match="reference 0 has 1 lines and there are 3 outputs"):
         quality(OUTPUTS, [["one"]], lowercase=True)
-    with pytest.raises(ValueError, match="no outputs"):
+    with pytest.raises(UncurseError, match="no outputs"):
         quality([], [], lowercase=True)

@@ -1,4 +1,4 @@
-"""BLEU, lengths, and the ways in which outputs go wrong."""
+"""BLEU, length ratios, and degenerate outputs."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def quality(outputs: Sequence[str], references: Sequence[Sequence[str]], lowerca
     score = metric.corpus_score(list(outputs), [list(reference) for reference in references])
     assert isinstance(score, BLEUScore)
     return Quality(
-        score.score,
-        score.bp,
-        score.sys_len / max(score.ref_len, 1),
-        sum(not output.strip() for output in outputs) / len(outputs),
-        sum(repeats(output) for output in outputs) / len(outputs),
-        str(metric.get_signature()),
+        bleu=score.score,
+        brevity_penalty=score.bp,
+        ratio=score.sys_len / max(score.ref_len, 1),
+        empty=sum(not output.strip() for output in outputs) / len(outputs),
+        repeating=sum(repeats(output) for output in outputs) / len(outputs),
+        signature=str(metric.get_signature()),
     )
 
 

@@ -56,9 +56,9 @@ def paired_bootstrap(
 ) -> Difference:
     """Compare two systems on the same sentences by resampling the sentences (Koehn 2004).
 
-    Each system is the statistics of one set of translations or more, for example at neighbouring widths; what is
-    compared is their mean BLEU. p is two-sided: the resampled differences, moved so that their mean is 0, stand
-    for what chance does.
+    Each system is the statistics of one set of translations or more, for example at neighbouring beam sizes; the
+    mean of their BLEU is compared. p is two-sided: the resampled differences, moved so that their mean is 0, stand
+    for chance.
     """
     sizes = {statistics.shape for statistics in (*first, *second)}
     if not first or not second or len(sizes) != 1 or not len(first[0]):

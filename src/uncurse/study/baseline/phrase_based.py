@@ -1,8 +1,9 @@
 """A phrase-based translator to compare with, as the paper compares with Moses.
 
 Thot (Ortiz-Martínez and Casacuberta 2014, the package `sil-thot`) aligns words, extracts phrases and decodes.
-The weights of its log-linear model are tuned by minimum error rate training (Och 2003) on n-best lists, for BLEU
-against every reference of the dev set.
+The weights of its log-linear model are tuned for BLEU against every reference of the dev set, on n-best lists that
+grow from round to round, as in minimum error rate training (Och 2003). In each round they are found by random hill
+climbing with restarts, not by Och's exact line search.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from uncurse.text.parallel import ParallelFiles
 
 @final
 @dataclass(frozen=True, eq=False)
-class Candidate:
+class DecodedCandidate:
     """A translation of a line of dev."""
 
     features: Floats  # before weighting, [7]
@@ -49,8 +50,8 @@ class Candidate:
 
 
 STACK: Final = 10  # hypotheses that have translated the same number of tokens
-JUMP: Final = 0  # source tokens that may be left for later; 2 gain 0.7 BLEU on 100 lines, in four times the time
-LONGEST_LINE: Final = 100  # tokens; longer pairs are not learnt from, longer lines are translated in parts
+JUMP: Final = 0  # source tokens that may be skipped for now; 2 gain 0.7 BLEU on 100 lines, in four times the time
+MAX_LINE: Final = 100  # tokens; longer pairs are not learnt from, longer lines are translated in parts
 TUNING_LINES: Final = 200
 TUNING_ROUNDS: Final = 5
 N_BEST: Final = 100
@@ -71,10 +72,10 @@ def train_phrase_based(
     lowercase: bool,
     report: Callable[[str], None],
 ) -> None:
-    """Train and tune a translator, once; the folder is there when it is finished and not before.
+    """Train and tune a translator, once; the folder appears when it is finished.
 
     Each target of a corpus makes a pair with the source. Weights are tuned on at most `TUNING_LINES` lines, evenly
-    spread over dev. A training that was broken off goes on after the last of its stages that was finished.
+    spread over dev. An interrupted training resumes after the last stage that was finished.
     """
     signature = _signature(training, dev, lowercase)
     if _finished(folder, signature):
@@ -85,7 +86,7 @@ def train_phrase_based(
         raise UncurseError(
             "there is no pair of lines to learn from" if dev_pairs else f"{dev.source} has no lines"
         )
-    work = _workshop(folder, signature)
+    work = _work_folder(folder, signature)
     targets, dev_targets = ([target for _, target in each] for each in (pairs, dev_pairs))
     stages: tuple[tuple[str, Callable[[], None]], ...] = (
         (f"aligning the words of {len(pairs)} pairs", lambda: align_words(pairs, work)),
@@ -117,12 +118,12 @@ def _translations(folder: Path, lines: Sequence[str], lowercase: bool, weights: 
     decoder = _Decoder(folder, sources)
     decoder.set(weights)
     for source in sources:
-        parts = [source[start : start + LONGEST_LINE] for start in range(0, len(source), LONGEST_LINE)]
+        parts = [source[start : start + MAX_LINE] for start in range(0, len(source), MAX_LINE)]
         yield " ".join(text_of(decoder.best(part, 1)[0].target) for part in parts)
 
 
-def _workshop(folder: Path, signature: dict[str, object]) -> Path:
-    """The folder of a training under way; what was begun with other data is thrown away."""
+def _work_folder(folder: Path, signature: dict[str, object]) -> Path:
+    """The folder of a training in progress; one that was begun with other data is removed."""
     work = folder.with_name(f".{folder.name}.part")
     if work.exists() and _described(work) != signature:
         shutil.rmtree(work)
@@ -134,12 +135,12 @@ def _workshop(folder: Path, signature: dict[str, object]) -> Path:
 def _described(folder: Path) -> object:
     try:
         return load_checksummed(read_json(folder / _MODEL))
-    except (OSError, ValueError):
+    except (OSError, UncurseError):
         return None
 
 
 def _signature(training: Sequence[ParallelFiles], dev: ParallelFiles, lowercase: bool) -> dict[str, object]:
-    """What a model depends on; files count by what is in them, not by where they are."""
+    """What a model depends on; files count by their contents, not by their names."""
     return {
         "thot": version("sil-thot"),
         "lowercase": lowercase,
@@ -172,7 +173,7 @@ def _read_model(folder: Path) -> dict[str, Any]:
         weights = model.get("weights")
         if not isinstance(weights, list) or [type(each) for each in weights] != [float] * len(START):
             raise UncurseError("it has no weights")
-    except ValueError as error:
+    except UncurseError as error:
         raise UncurseError(f"{folder} holds no phrase-based model that can be used: {error}") from error
     return model
 
@@ -187,7 +188,7 @@ def _pairs(corpus: ParallelFiles, lowercase: bool) -> list[Pair]:
         if len(targets) != len(sources):
             raise UncurseError(f"{corpus.source} has {len(sources)} lines and {path} has {len(targets)}")
         found += zip(sources, targets, strict=True)
-    return [pair for pair in found if all(0 < len(side) <= LONGEST_LINE for side in pair)]
+    return [pair for pair in found if all(0 < len(side) <= MAX_LINE for side in pair)]
 
 
 @final
@@ -233,14 +234,14 @@ def _filter_phrases(table: Path, filtered: Path, sources: Sequence[Tokens]) -> N
 
 
 def _tune(dev: ParallelFiles, work: Path, lowercase: bool, report: Callable[[str], None]) -> list[float]:
-    """Decode, choose the weights that pick the best of all translations found so far, and again."""
+    """Decode, choose the weights that pick the best of all translations found so far, and repeat."""
     lines = [source_tokens(line, lowercase) for line in read_lines(Path(dev.source))]
-    usable = [index for index, line in enumerate(lines) if 0 < len(line) <= LONGEST_LINE]
+    usable = [index for index, line in enumerate(lines) if 0 < len(line) <= MAX_LINE]
     count = min(TUNING_LINES, len(usable))
     rows = [usable[place * len(usable) // count] for place in range(count)]
     texts = [read_lines(Path(path)) for path in dev.targets]
     decoder = _Decoder(work, [lines[row] for row in rows])
-    pool: list[dict[str, Candidate]] = [{} for _ in rows]
+    pool: list[dict[str, DecodedCandidate]] = [{} for _ in rows]
     weights = np.array(START)
     best, tuned = -1.0, weights
     for turn in range(1, TUNING_ROUNDS + 1):
@@ -252,7 +253,7 @@ def _tune(dev: ParallelFiles, work: Path, lowercase: bool, report: Callable[[str
                 text = text_of(each.target)
                 if text not in known:
                     statistics = bleu_statistics([text], [[reference[row]] for reference in texts], lowercase)[0]
-                    known[text] = Candidate(np.array(each.score_components[: len(START)]), statistics)
+                    known[text] = DecodedCandidate(np.array(each.score_components[: len(START)]), statistics)
             sums += known[text_of(found[0].target)].statistics
         bleu = bleu_of(sums)
         report(f"phrase-based: tuning, round {turn} of {TUNING_ROUNDS}, BLEU {bleu:.1f} on {count} lines of dev")
@@ -262,8 +263,8 @@ def _tune(dev: ParallelFiles, work: Path, lowercase: bool, report: Callable[[str
     return [round(weight, 6) for weight in tuned.tolist()]
 
 
-def _climb(pool: Sequence[dict[str, Candidate]], start: Floats, random: np.random.Generator) -> Floats:
-    """Change one weight at a time as long as the translations that win get better, from several starts."""
+def _climb(pool: Sequence[dict[str, DecodedCandidate]], start: Floats, random: np.random.Generator) -> Floats:
+    """Random hill climbing: change one weight at a time, keep what raises BLEU, and start anew several times."""
     most = max(len(known) for known in pool)
     features = np.zeros((len(pool), most, len(START)))
     statistics = np.zeros((len(pool), most, 10), dtype=np.int64)
