@@ -27,7 +27,7 @@ from ray import serve
 from uncurse.serving.ray_app import app
 ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
 serve.start(http_options={"host": "127.0.0.1", "port": int(sys.argv[1])})
-serve.run(app({"replicas": "2"}))
+serve.run(app({"replicas": "2", "allowed_hosts": "translate.example"}))
 print("ready", flush=True)
 sys.stdin.read()
 serve.shutdown()
@@ -41,10 +41,10 @@ def free_port() -> int:
         return port
 
 
-def asked(port: int, method: str, path: str, body: object = None) -> tuple[int, str]:
+def asked(port: int, method: str, path: str, body: object = None, host: str = "127.0.0.1") -> tuple[int, str]:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
     content = None if body is None else json.dumps(body)
-    connection.request(method, path, content, {"Content-Type": "application/json"})
+    connection.request(method, path, content, {"Content-Type": "application/json", "Host": host})
     response = connection.getresponse()
     text = response.read().decode()
     connection.close()
@@ -78,6 +78,8 @@ def test_two_replicas_share_the_work_and_answer_alike() -> None:
         expected = [each.texts[0] for each in uncurse.load().translate(CHINESE, beam_size=5)] * 6
         assert [json.loads(text)["translations"][0]["text"] for _, text in answers] == expected
         assert asked(port, "POST", "/translate", {"sentences": ["a"], "bem_size": 1})[0] == 422
+        assert asked(port, "GET", "/methods", host="evil.example")[0] == 421
+        assert asked(port, "GET", "/methods", host="translate.example")[0] == 200
         assert busy_replicas(port) == 2
     finally:
         _, errors = process.communicate(timeout=PATIENCE)

@@ -16,6 +16,7 @@ from ray.serve import Application
 from uncurse.models.loaded_model import ModelOptions
 from uncurse.serving.app import Service
 from uncurse.serving.examples import examples_for
+from uncurse.serving.hosts import host_policy
 from uncurse.serving.limits import ServiceLimits
 from uncurse.serving.server import display_name, read_token
 
@@ -35,6 +36,7 @@ class RayServeArguments(BaseModel):
     target_lang: str | None = None
     without_script: str | None = None
     token_file: Path | None = None
+    allowed_hosts: str = ""  # names with commas between them; IP addresses and localhost are always allowed
 
     @property
     def model_options(self) -> ModelOptions:
@@ -54,6 +56,8 @@ def app(arguments: dict[str, Any]) -> Application:
     asked = RayServeArguments.model_validate(arguments)
     token = None if asked.token_file is None else read_token(asked.token_file)
     limits = ServiceLimits()
+    names = [name.strip() for name in asked.allowed_hosts.split(",") if name.strip()]
+    hosts = host_policy("localhost", "0.0.0.0", names)  # where Ray listens is not known here
 
     def replica() -> FastAPI:
         import torch
@@ -62,7 +66,15 @@ def app(arguments: dict[str, Any]) -> Application:
 
         torch.set_num_threads(asked.threads)
         translator = load_translator(asked.model_options)
-        return Service(translator, display_name(asked.model), limits, token, examples_for(asked.model)).app()
+        service = Service(
+            translator=translator,
+            name=display_name(asked.model),
+            limits=limits,
+            token=token,
+            examples=examples_for(asked.model),
+            hosts=hosts,
+        )
+        return service.app()
 
     deployment = serve.deployment(
         name="uncurse",
