@@ -198,8 +198,8 @@ def answers(bench: Bench) -> bool:
     answered = tally.statuses.get(200, 0)
     bench.say(
         f"{len(requests)} requests of {len(MIXED)} kinds in {time.perf_counter() - began:.0f} s: {answered}"
-        f" answered, {hung_up} hung up, {lost} lost, {len(tally.different)} wrong, {tally.ties} changed places with"
-        f" an equal within {TIE:g}; stopped in the middle with status {status}, {len(too_late)} were sent again"
+        f" answered, {hung_up} hung up, {lost} lost, {len(tally.different)} wrong, {tally.ties} changed places"
+        f" with an equal within {TIE:g}; stopped in the middle with status {status}, {len(too_late)} sent again"
     )
     complete = answered + hung_up == len(requests) and not tally.wrong
     return complete and status in (0, -signal.SIGTERM) and still_there

@@ -54,6 +54,19 @@ def read_all(client: socket.socket) -> bytes:
         found += chunk
 
 
+def sent_before_closing(client: socket.socket, part: bytes, most: int, pause: float = 0.0) -> int:
+    """How many bytes can be sent, part by part, until the service closes the connection."""
+    sent = 0
+    while sent < most:
+        try:
+            client.sendall(part)
+        except (ConnectionResetError, BrokenPipeError):
+            break
+        sent += len(part)
+        time.sleep(pause)
+    return sent
+
+
 def problem_in(response: bytes, status: int) -> str:
     head, _, body = response.partition(b"\r\n\r\n")
     assert head.startswith(f"HTTP/1.1 {status} ".encode()), response
@@ -65,13 +78,8 @@ def problem_in(response: bytes, status: int) -> str:
 
 
 def test_headers_without_end_are_cut_off(client: socket.socket) -> None:
-    sent = 0
-    with pytest.raises(OSError, match=r"reset|pipe"):  # the service has closed the connection
-        client.sendall(GET)
-        while sent < 40_000_000:
-            client.sendall(b"X-Small: 1\r\n" * 1000)
-            sent += 12_000
-    assert sent < 10_000_000  # what the buffers of the socket take
+    client.sendall(GET)
+    assert sent_before_closing(client, b"X-Small: 1\r\n" * 1000, 40_000_000) < 10_000_000  # buffers of the socket
 
 
 def test_headers_that_are_too_large_or_too_many_are_a_problem(port: int) -> None:
@@ -140,12 +148,7 @@ def test_a_half_sent_body_is_a_problem_in_time(client: socket.socket, part: byte
 def test_a_body_after_a_refusal_does_not_keep_a_connection_open(client: socket.socket) -> None:
     client.sendall(HEAD + b"Content-Length: 999999\r\n\r\n")
     assert client.recv(1 << 16).startswith(b"HTTP/1.1 401 ")
-    began = time.monotonic()
-    with pytest.raises(OSError, match=r"reset|pipe|abort"):
-        while time.monotonic() - began < 20 * TIMEOUT:
-            client.sendall(b"a")
-            time.sleep(TIMEOUT / 8)
-    assert time.monotonic() - began < 10 * TIMEOUT
+    assert sent_before_closing(client, b"a", 200, pause=TIMEOUT / 8) < 100
 
 
 def test_a_client_that_does_not_read_is_dropped(port: int) -> None:

@@ -117,9 +117,10 @@ class GuardedProtocol(asyncio.Protocol):
 
     def _give_up(self) -> None:
         """Close the connection; a client that has sent a part of a request is told why."""
-        if self._running or self._transport is None:
+        conn, cycle = self._inner.conn, self._inner.cycle
+        under_way = self._running or (cycle is not None and not cycle.response_complete)
+        if under_way or self._transport is None:
             return
-        conn = self._inner.conn
         if self._transport.get_write_buffer_size() == 0 and conn.their_state is h11.IDLE and conn.trailing_data[0]:
             self._refuse(ProblemError(HTTPStatus.REQUEST_TIMEOUT, "the request took too long to arrive"))
         else:

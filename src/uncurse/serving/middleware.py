@@ -84,7 +84,7 @@ class RequestMiddleware:
     def _refusal(self, scope: Scope) -> ProblemError | None:
         """Why a request is not even looked at; None if it is."""
         fields = scope["headers"]
-        size = len(scope["raw_path"] or b"") + len(scope["query_string"])
+        size = len(scope.get("raw_path") or b"") + len(scope["query_string"])
         size += sum(len(name) + len(value) + 4 for name, value in fields)  # 4 for ": " and the line end
         if len(fields) > MAX_HEADERS or size > MAX_HEADER_BYTES:
             return headers_problem()
