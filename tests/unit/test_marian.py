@@ -9,7 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from support.tiny_marian import EOS, TOKENS, VOCAB_SIZE, tiny_weights, tokenizer_model, write_ctranslate2
+from support.tiny_marian import (
+    EOS,
+    TOKENS,
+    VOCAB_SIZE,
+    tiny_weights,
+    tokenizer_model,
+    write_ctranslate2,
+    write_huggingface,
+)
 
 import uncurse
 from uncurse import Decoding, Sentence, UncurseError, beam_search
@@ -21,7 +29,6 @@ from uncurse.models.marian.huggingface_file import read_marian, save_marian
 from uncurse.models.marian.layers import MarianNetwork
 from uncurse.models.marian.linear import ComputeType
 from uncurse.models.marian.step_model import MarianStepModel
-from uncurse.models.marian.weights import MarianWeights
 from uncurse.search.forced_decoding import force_decode
 from uncurse.testing import check_step_model
 from uncurse.text.marian_tokenizer import RankedTokenizer, Vocabulary
@@ -182,15 +189,6 @@ def test_ctranslate2_finds_the_same_translations(tmp_path: Path) -> None:
         assert best.score == pytest.approx(peer_result.scores[0], abs=1e-3)
 
 
-def write_marian(folder: Path, weights: MarianWeights) -> None:
-    """Write a Hugging Face folder."""
-    save_marian(folder, weights)
-    ids = {token: index for index, token in enumerate([*TOKENS, "<pad>"])}
-    (folder / "vocab.json").write_text(json.dumps(ids), encoding="utf-8")
-    for name in ("source.spm", "target.spm"):
-        (folder / name).write_bytes(tokenizer_model())
-
-
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
 @pytest.mark.parametrize("kind", [None, "int8", "int8_bfloat16", "int16", "float16", "bfloat16"])
@@ -201,7 +199,7 @@ def test_models_that_ctranslate2_converted_are_read(tmp_path: Path, kind: str | 
     weights, folder = tiny_weights(seed=2, eos_bias=4.0), tmp_path / "converted"
     for layer in range(2):
         weights.vectors[f"encoder/layer_{layer}/ffn/linear_1/bias"].zero_()
-    write_marian(tmp_path / "marian", weights)
+    write_huggingface(tmp_path / "marian", weights)
     converter = ctranslate2.converters.TransformersConverter(
         str(tmp_path / "marian"), copy_files=["source.spm", "target.spm"]
     )
@@ -228,7 +226,7 @@ def test_an_output_bias_that_ctranslate2_does_not_store_is_zero(tmp_path: Path) 
     pytest.importorskip("transformers", reason="transformers is not installed")
     weights, folder = tiny_weights(seed=2), tmp_path / "converted"
     weights.vectors["decoder/projection/bias"].zero_()
-    write_marian(tmp_path / "marian", weights)
+    write_huggingface(tmp_path / "marian", weights)
     ctranslate2.converters.TransformersConverter(
         str(tmp_path / "marian"), copy_files=["source.spm", "target.spm"]
     ).convert(str(folder))
@@ -305,7 +303,7 @@ def test_the_files_of_a_folder_decide_how_it_is_loaded(tmp_path: Path) -> None:
     argos, marian = tmp_path / "argos", tmp_path / "marian"
     write_ctranslate2(argos / "model", tiny_weights())
     (argos / "sentencepiece.model").write_bytes(tokenizer_model())
-    write_marian(marian, tiny_weights())
+    write_huggingface(marian, tiny_weights())
     lines = ["a b c", "", "s r q p"]
     found = [
         [each.text for each in uncurse.load(folder).translate(lines, beam_size=3, length_ratio=1.5)]
@@ -313,7 +311,7 @@ def test_the_files_of_a_folder_decide_how_it_is_loaded(tmp_path: Path) -> None:
     ]
     assert found[0] == found[1]
     assert found[0][1] == ""
-    assert loaded(argos, dtype="int8").model.signature.endswith(("-int8x8", "-int8x7"))
+    assert loaded(argos, dtype="int8").model.signature.split("-")[2] in ("int8x8", "int8x7")
     with pytest.raises(UncurseError, match="dtype = 'int4' is not allowed; did you mean 'int8'"):
         loaded(argos, dtype="int4")
     with pytest.raises(UncurseError, match="source_lang = 'zh' is not allowed: a Marian model does not take it"):

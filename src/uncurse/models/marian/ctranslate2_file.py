@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from uncurse.errors import UncurseError
+from uncurse.models.loaded_model import MAX_WEIGHT_BYTES
 from uncurse.models.marian.quantization import Weight
 from uncurse.models.marian.weights import EMBEDDINGS, OUTPUT_BIAS, MarianWeights
-from uncurse.models.tensors import MAX_WEIGHT_BYTES
 from uncurse.storage.atomic import read_regular_file
 from uncurse.storage.strict_json import read_json
 from uncurse.text.marian_tokenizer import Vocabulary
@@ -34,6 +34,7 @@ TYPES: Final[dict[int, np.dtype[Any]]] = {
     5: np.dtype("<u2"),  # bfloat16, which NumPy does not have: the upper 16 bits of a float32
 }
 BFLOAT16: Final = 5
+MAX_EXPANSION: Final = 16  # how many times the bytes of a file its arrays may have, with every alias counted
 MAX_DIMENSIONS: Final = 8  # more than any array of a model has
 ACTIVATIONS: Final = {0: "relu", 2: "silu", 3: "gelu"}
 FLAGS: Final = {  # what this runtime implements; a model with other values is refused
@@ -124,6 +125,8 @@ def read_model(path: Path) -> dict[str, NDArray[Any]]:
             arrays |= {alias + part: arrays[name + part] for part in ("", "_scale") if name + part in arrays}
     if reader.at != len(reader.content):
         raise UncurseError(f"{path} is damaged: it has bytes after its end")
+    if sum(array.nbytes for array in arrays.values()) > MAX_EXPANSION * len(reader.content):
+        raise UncurseError(f"{path} is refused: its aliases stand for more than {MAX_EXPANSION} times its bytes")
     return arrays
 
 

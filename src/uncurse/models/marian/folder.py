@@ -10,6 +10,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final, final
 
+import torch
+
 from uncurse.errors import UncurseError, nearest
 from uncurse.lengths.predictor_file import find_predictor
 from uncurse.models.devices import device_of
@@ -19,6 +21,9 @@ from uncurse.models.marian.ctranslate2_file import VOCABULARY, marian_weights, r
 from uncurse.models.marian.huggingface_file import TENSORS, read_marian
 from uncurse.models.marian.layers import MarianNetwork
 from uncurse.models.marian.linear import ComputeType
+from uncurse.models.marian.native.library import chosen_library
+from uncurse.models.marian.native.network import NativeNetwork
+from uncurse.models.marian.native.step_model import NativeStepModel
 from uncurse.models.marian.step_model import MarianStepModel
 from uncurse.models.marian.weights import EMBEDDINGS, MarianWeights
 from uncurse.storage.strict_json import read_json
@@ -96,20 +101,38 @@ def _loaded_model(folder: Path, content: _FolderContent, options: ModelOptions) 
         raise UncurseError(
             f"{folder}: the vocabulary has {len(vocabulary)} tokens and the model {rows} embeddings"
         )
-    compute_type = ComputeType(options.dtype)
     allowed = None if script is None else vocabulary.without_script(script)
-    network = MarianNetwork(content.weights, compute_type, device_of(options.device), allowed)
+    network = _network(content.weights, ComputeType(options.dtype), device_of(options.device), allowed)
     fingerprint = _fingerprint(content, options.target_lang)
     suffix = "" if script is None else f"-without-{script.strip().lower()}"
-    signature = f"marian-{fingerprint}-{compute_type.signature}{suffix}"
+    signature = f"marian-{fingerprint}-{network.signature}{suffix}"
     tokenizers: list[Tokenizer] = [read_marian_tokenizer(path, vocabulary) for path in content.tokenizers]
     return LoadedModel(
-        model=MarianStepModel(network, signature, language_token),
+        model=_step_model(network, signature, language_token),
         source=tokenizers[0],
         target=tokenizers[1] if len(tokenizers) == 2 else RankedTokenizer(vocabulary),
         fingerprint=fingerprint,
         find_predictor=partial(find_predictor, folder, fingerprint),
     )
+
+
+def _network(
+    weights: MarianWeights, compute_type: ComputeType, device: torch.device, allowed: Sequence[int] | None
+) -> NativeNetwork | MarianNetwork:
+    """The network as the C++ kernels run it, where there are some for it, or else as PyTorch does."""
+    has_kernels = device.type == "cpu" and compute_type in (ComputeType.FLOAT32, ComputeType.INT8)
+    library = chosen_library() if has_kernels else None
+    if library is not None:
+        return NativeNetwork(weights, compute_type, library, allowed)
+    return MarianNetwork(weights, compute_type, device, allowed)
+
+
+def _step_model(
+    network: NativeNetwork | MarianNetwork, signature: str, language_token: int | None
+) -> NativeStepModel | MarianStepModel:
+    if isinstance(network, NativeNetwork):
+        return NativeStepModel(network, signature, language_token)
+    return MarianStepModel(network, signature, language_token)
 
 
 def _fingerprint(content: _FolderContent, target_lang: str | None) -> str:

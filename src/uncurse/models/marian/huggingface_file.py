@@ -13,11 +13,11 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from uncurse.errors import UncurseError
+from uncurse.models.loaded_model import MAX_WEIGHT_BYTES
 from uncurse.models.marian.layers import ACTIVATIONS
 from uncurse.models.marian.positions import MAX_POSITIONS
 from uncurse.models.marian.quantization import Weight
 from uncurse.models.marian.weights import EMBEDDINGS, OUTPUT_BIAS, MarianWeights
-from uncurse.models.tensors import MAX_WEIGHT_BYTES
 from uncurse.storage.atomic import atomic_write, read_regular_file
 from uncurse.storage.strict_json import read_json
 

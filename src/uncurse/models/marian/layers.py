@@ -116,6 +116,7 @@ class MarianNetwork:
         allowed: Sequence[int] | None = None,  # the tokens that an output may have; None: all
     ) -> None:
         self.device = device
+        self.signature = compute_type.signature
         self.heads = weights.heads
         self.eos = weights.eos
         self._embeddings = weights.matrices[EMBEDDINGS].to(device)

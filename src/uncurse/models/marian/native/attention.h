@@ -10,17 +10,23 @@
 
 namespace {
 
-// The dot product of a query with one key; N registers, or any size with N = 0.
-template <int N> inline float head_product(const float* query, const float* key, int size) {
+// The dot products of a query with four keys; N registers a head, or any size with N = 0.
+template <int N> inline void four_products(const float* query, const float* const* keys, int at, int size, float* out) {
+    Floats totals[4] = {};
     if constexpr (N > 0) {
-        Floats total = load(query) * load(key);
 #pragma GCC unroll 8
-        for (int v = 1; v < N; ++v) total += load(query + v * LANES) * load(key + v * LANES);
-        return sum(total);
+        for (int v = 0; v < N; ++v) {
+            Floats part = load(query + v * LANES);
+#pragma GCC unroll 4
+            for (int p = 0; p < 4; ++p) totals[p] += part * load(keys[p] + at + v * LANES);
+        }
+    } else {
+        for (int i = 0; i < size; i += LANES) {
+            Floats part = load_first(query + i, size - i);
+            for (int p = 0; p < 4; ++p) totals[p] += part * load_first(keys[p] + at + i, size - i);
+        }
     }
-    Floats total{};
-    for (int i = 0; i < size; i += LANES) total += load_first(query + i, size - i) * load_first(key + i, size - i);
-    return sum(total);
+    four_sums(totals, out);
 }
 
 // out = Σ weights[p] · value of p, for one head.
@@ -50,15 +56,19 @@ void attend_heads(const float* query, const float* const* keys, size_t to_value,
                   float* scores, float* out, float* received) {
     const float scale = 1.0f / std::sqrt(static_cast<float>(size));
     for (int head = 0; head < heads; ++head) {
-        int at = head * size, whole = (positions + LANES - 1) / LANES * LANES;
-        for (int p = 0; p < positions; ++p)
-            scores[p] = head_product<N>(query + at, keys[p] + at, size) * scale;
-        for (int p = positions; p < whole; ++p) scores[p] = -INFINITY;
-        Floats highest = load(scores), total{};
+        int at = head * size, whole = (positions + LANES - 1) / LANES * LANES, p = 0;
+        for (; p + 4 <= positions; p += 4) four_products<N>(query + at, keys + p, at, size, scores + p);
+        if (p < positions) {  // the last few, and the last of them again
+            const float* rest[4];
+            for (int i = 0; i < 4; ++i) rest[i] = keys[p + i < positions ? p + i : positions - 1];
+            four_products<N>(query + at, rest, at, size, scores + p);
+        }
+        for (p = positions; p < whole; ++p) scores[p] = -INFINITY;
+        Floats highest = load(scores), total{};  // unscaled: the scale is positive
         for (int p = LANES; p < whole; p += LANES) highest = largest(load(scores + p), highest);
-        Floats top = all(max(highest));
+        float top = max(highest);
         for (int p = 0; p < whole; p += LANES) {
-            Floats weight = exponential(load(scores + p) - top);
+            Floats weight = exponential((load(scores + p) - top) * scale);
             store(scores + p, weight);
             total += weight;
         }

@@ -67,12 +67,8 @@ class Library:
         self.cross_attention_cache = _function(
             library.uncurse_cross_attention_cache, None, pointer, count, count, pointer, pointer
         )
-        self.decode = _function(
-            library.uncurse_decode, None, pointer, count, POINTER(Step), count, POINTER(Found)
-        )
-        self.linear = _function(
-            library.uncurse_linear, None, pointer, count, count, pointer, count, pointer
-        )
+        self.decode = _function(library.uncurse_decode, None, pointer, count, POINTER(Step), count, POINTER(Found))
+        self.linear = _function(library.uncurse_linear, None, pointer, count, count, pointer, count, pointer)
         self.top_k = _function(
             library.uncurse_top_k, None, pointer, count, count, pointer, count, pointer, pointer
         )
@@ -92,7 +88,7 @@ def load_library(instruction_set: str) -> Library:
 
 
 def available_instruction_sets() -> list[str]:
-    """The instruction sets for which there are kernels that this CPU can run, the best first; [] if none were built."""
+    """The instruction sets of the kernels that this CPU can run, the best first; none if none were built."""
     if not library_path("portable").exists():
         return []
     best: str = load_library("portable").best_instruction_set().decode()
@@ -103,7 +99,7 @@ def available_instruction_sets() -> list[str]:
 def chosen_library() -> Library | None:
     """The kernels to use; None: PyTorch computes everything.
 
-    Without SIMD kernels for this CPU PyTorch is the faster one, so portable kernels are only used if they are asked for.
+    Portable kernels are only used if the variable asks for them: PyTorch has faster ones for other CPUs.
     """
     wanted, available = os.environ.get(VARIABLE, ""), available_instruction_sets()
     if wanted and wanted not in (*available, WITHOUT):
@@ -117,7 +113,9 @@ def describe() -> str:
     """Which kernels are in use, for a report of the environment."""
     library = chosen_library()
     if library is not None:
-        return f"C++ kernels for {library.instruction_set}, int8 with {library.max_quantized.bit_length()}-bit inputs"
+        return (
+            f"C++ kernels for {library.instruction_set}, int8 with {library.max_quantized.bit_length()}-bit inputs"
+        )
     if os.environ.get(VARIABLE) == WITHOUT:
         return f"PyTorch, as {VARIABLE} asks for"
     if not available_instruction_sets():

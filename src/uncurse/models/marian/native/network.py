@@ -101,7 +101,7 @@ class NativeNetwork:
 
     @property
     def signature(self) -> str:
-        """The compute type, the bits of quantised inputs and the instruction set: all of them can change results."""
+        """The compute type, the bits of quantised inputs and the instruction set: all can change results."""
         bits = f"int8x{self._library.max_quantized.bit_length()}" if self._int8 else "float32"
         return f"{bits}-{self._library.instruction_set}"
 
@@ -120,13 +120,15 @@ class NativeNetwork:
         return EncodedSources(states, first)
 
     def cross_attention_cache(self, states: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Keys and values of encoder states, [tokens, d_model], for all decoder layers, [layers, tokens, stride]."""
+        """Keys and values of encoder states, [tokens, d_model], for every layer, [layers, tokens, stride]."""
         cache = np.empty((self.layers, len(states), self.cache_stride), dtype=np.float32)
         threads = torch.get_num_threads()
         self._library.cross_attention_cache(self._pointer, threads, len(states), address(states), address(cache))
         return cache
 
-    def decode(self, tokens: Ints, step: Step, source_lengths: NDArray[np.int32], k: int, attention: bool) -> Continuations:
+    def decode(
+        self, tokens: Ints, step: Step, source_lengths: NDArray[np.int32], k: int, attention: bool
+    ) -> Continuations:
         """Feed each row its token; `step` has all else. The k best next tokens."""
         fed = self._checked(tokens)
         step.tokens, step.source_lengths = address(fed), address(source_lengths)

@@ -85,6 +85,24 @@ inline float max(Floats v) {
 }
 #endif
 
+// The sums of four vectors, at less than half the cost of one at a time.
+inline void four_sums(const Floats (&v)[4], float* out) {
+#if defined(__AVX512VNNI__)
+    __m512 a = (__m512)v[0], b = (__m512)v[1], c = (__m512)v[2], d = (__m512)v[3];
+    __m512d ab = _mm512_castps_pd(_mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b)));
+    __m512d cd = _mm512_castps_pd(_mm512_add_ps(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d)));
+    __m512 all = _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(ab, cd)), _mm512_castpd_ps(_mm512_unpackhi_pd(ab, cd)));
+    __m256 half = _mm256_add_ps(_mm512_castps512_ps256(all), _mm512_extractf32x8_ps(all, 1));
+    _mm_storeu_ps(out, _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1)));
+#elif defined(__AVX2__)
+    __m256 ab = _mm256_hadd_ps((__m256)v[0], (__m256)v[1]), cd = _mm256_hadd_ps((__m256)v[2], (__m256)v[3]);
+    __m256 all = _mm256_hadd_ps(ab, cd);
+    _mm_storeu_ps(out, _mm_add_ps(_mm256_castps256_ps128(all), _mm256_extractf128_ps(all, 1)));
+#else
+    for (int i = 0; i < 4; ++i) out[i] = sum(v[i]);
+#endif
+}
+
 inline bool any_at_least(Floats v, float bar) {
 #if defined(__AVX512VNNI__)
     return _mm512_cmp_ps_mask((__m512)v, _mm512_set1_ps(bar), _CMP_GE_OQ);

@@ -1,14 +1,15 @@
 """The Marian Transformer as a step model whose steps are computed by the kernels.
 
-It gives what `marian/step_model.py` gives, which is the reference and runs where there are no kernels. Here nothing is
-padded: every sentence has KV caches of its own, so that sentences come and go without copies, and the result of a
-sentence is the same bit for bit in any batch and with any number of threads.
+It gives what `marian/step_model.py` gives, which is the reference and runs where there are no kernels. Here
+nothing is padded: every sentence has KV caches of its own, so that sentences come and go without copies, and the
+result of a sentence is the same bit for bit in any batch and with any number of threads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Final, Self, final
 
 import numpy as np
@@ -22,6 +23,29 @@ from uncurse.models.marian.native.network import EncodedSources, NativeNetwork, 
 from uncurse.search.step_model import Continuations
 
 SPARE_STEPS: Final = 8  # for which a tree has capacity after it was compacted
+SPARE_BYTES: Final = 1 << 27  # of memory kept for trees to come
+
+
+@final
+class Buffers:
+    """Memory for trees, used again and again: the kernel would have to clear fresh pages."""
+
+    def __init__(self, layers: int, stride: int) -> None:
+        self._layers, self._stride = layers, stride
+        self._free: list[NDArray[np.float32]] = []
+
+    def take(self, capacity: int) -> NDArray[np.float32]:
+        """A buffer for at least so many nodes, [layers, capacity, stride]; its content is arbitrary."""
+        for index, buffer in enumerate(self._free):
+            if capacity <= buffer.shape[1] <= 2 * capacity:
+                return self._free.pop(index)
+        return np.empty((self._layers, -(-capacity // 32) * 32, self._stride), dtype=np.float32)
+
+    def give_back(self, buffer: NDArray[np.float32]) -> None:
+        """Keep a buffer for the next one who needs it, unless there are many; the oldest go first."""
+        self._free.append(buffer)
+        while sum(each.nbytes for each in self._free) > SPARE_BYTES:
+            del self._free[0]
 
 
 @final
@@ -36,12 +60,12 @@ class SourceCache:
     @property
     def address(self) -> int:
         """Where its keys and values in the first layer begin."""
-        return address(self.cache) + 4 * self.first * self.cache.shape[2]
+        return address(self.cache) + 4 * self.first * int(self.cache.shape[2])
 
     @property
     def layer_stride(self) -> int:
         """The floats from one layer to the next."""
-        return self.cache.shape[1] * self.cache.shape[2]
+        return int(self.cache.shape[1] * self.cache.shape[2])
 
 
 @final
@@ -51,21 +75,23 @@ class TreeCache:
     Nodes are only ever added, so states that branch from one another can share a cache.
     """
 
-    def __init__(self, layers: int, capacity: int, stride: int) -> None:
-        self.cache = np.empty((layers, capacity, stride), dtype=np.float32)
-        self.nodes = 0  # in use; some may be dead, that is, in no live prefix
+    def __init__(self, buffers: Buffers, capacity: int, nodes: int = 0) -> None:
+        self._buffers = buffers
+        self.cache = buffers.take(capacity)  # [layers, capacity, stride]
+        self.nodes = nodes  # in use; some may be dead, that is, in no live prefix
         self.address = address(self.cache)
+
+    def __del__(self) -> None:
+        self._buffers.give_back(self.cache)
 
     @property
     def capacity(self) -> int:
         """How many nodes memory is allocated for."""
-        return self.cache.shape[1]
+        return int(self.cache.shape[1])
 
-    def take(self, nodes: Ints, spare: int) -> TreeCache:
+    def take(self, nodes: NDArray[np.int32], spare: int) -> TreeCache:
         """A copy of some nodes, with capacity for more."""
-        layers, _, stride = self.cache.shape
-        taken = TreeCache(layers, len(nodes) + spare, stride)
-        taken.nodes = len(nodes)
+        taken = TreeCache(self._buffers, len(nodes) + spare, len(nodes))
         for before, after in zip(self.cache, taken.cache, strict=True):
             np.take(before, nodes, axis=0, out=after[: len(nodes)], mode="clip")  # "raise" would copy twice
         return taken
@@ -138,6 +164,7 @@ class NativeStepModel:
     def __init__(self, network: NativeNetwork, signature: str, language_token: int | None = None) -> None:
         self._network = network
         self._encoder = CachedEncoder(self._encode)
+        self._buffers = Buffers(network.layers, network.cache_stride)
         # Multilingual models want the target language as the first source token, such as >>fra<<.
         self._source_prefix = () if language_token is None else (language_token,)
         self.signature = signature
@@ -153,10 +180,8 @@ class NativeStepModel:
         cache = network.cross_attention_cache(encoded.states)
         first = encoded.first.tolist()
         return NativeState(
-            sources=tuple(
-                SourceCache(cache, begin, end - begin) for begin, end in zip(first, first[1:], strict=False)
-            ),
-            trees=tuple(TreeCache(network.layers, 1, network.cache_stride) for _ in sources),
+            sources=tuple(SourceCache(cache, begin, end - begin) for begin, end in pairwise(first)),
+            trees=tuple(TreeCache(self._buffers, 1) for _ in sources),
             depth=np.zeros(len(sources), dtype=np.int32),
             paths=np.empty((len(sources), 0), dtype=np.int32),
             sentence=np.arange(len(sources), dtype=np.int32),
@@ -195,10 +220,7 @@ class NativeStepModel:
         encoded = self._encoder(sources)
         first = encoded.first.tolist()
         return np.array(
-            [
-                encoded.states[begin:end].mean(axis=0, dtype=np.float64)
-                for begin, end in zip(first, first[1:], strict=False)
-            ]
+            [encoded.states[begin:end].mean(axis=0, dtype=np.float64) for begin, end in pairwise(first)]
         )
 
     def _encode(self, sources: Sequence[Sequence[int]]) -> EncodedSources:
