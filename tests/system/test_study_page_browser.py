@@ -211,7 +211,7 @@ def browser() -> Iterator[Any]:
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("study") / "study.html"
     columns = tuple(f"column {place}" for place in range(14))
-    wide = Table("wide", "Wide", columns, (("1.00",) * 14,) * 3, "A note.", frozenset({(0, 1)}))
+    wide = Table("wide", "Wide", columns, (("1.00",) * 14,) * 3, "nrefs:var|case:lc|eff:yes|nc:6|nw:0|space:no|version:2.6.0", frozenset({(0, 1)}))
     write_page(path, data(), [wide])
     return path
 
