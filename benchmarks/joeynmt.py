@@ -52,7 +52,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from uncurse.evaluation.bleu import quality
+from uncurse.evaluation.bleu import corpus_quality
 from uncurse.lengths.limits import parse_max_length
 from uncurse.models.loaded_model import ModelOptions
 from uncurse.models.lstm.network import LAYERS
@@ -399,7 +399,7 @@ def table_of(run: Run, beam_sizes: Sequence[int]) -> Table:
             path = run.folder / f"{name} {beam_size} {len(run.lines)}.json".replace(",", "").replace(" ", "-")
             what = f"{name}: {len(run.lines)} lines, beam {beam_size}"
             found.append(kept(path, what, partial(translate, beam_size)))
-        scores = [quality(each.outputs, references, lowercase=True) for each in found]
+        scores = [corpus_quality(each.outputs, references, lowercase=True) for each in found]
         first, *others = (f"{score.bleu:.2f} ({score.ratio:.2f})" for score in scores)
         table.add_section()
         table.add_row(f"beam {beam_size}, sentences / s", *compared(found, 2))

@@ -32,7 +32,7 @@ from torch.profiler import profile
 from transformers import MarianMTModel
 
 import uncurse
-from uncurse.evaluation.bleu import quality
+from uncurse.evaluation.bleu import corpus_quality
 from uncurse.lengths.limits import parse_max_length
 from uncurse.models.download import download
 from uncurse.models.marian.ctranslate2_file import marian_weights, read_model, read_vocabulary
@@ -246,7 +246,7 @@ def print_quality(shared: SharedInput, outputs: dict[tuple[str, int], Outputs], 
     for column in ("system", "b", "BLEU", "length ratio"):
         table.add_column(column, justify="left" if column == "system" else "right")
     for (name, beam_size), found in outputs.items():
-        found_quality = quality(
+        found_quality = corpus_quality(
             [shared.vocabulary.decode(each) for each in found], shared.references, lowercase=True
         )
         table.add_row(name, str(beam_size), f"{found_quality.bleu:.2f}", f"{found_quality.ratio:.3f}")

@@ -18,8 +18,8 @@ from rich.console import Console
 from rich.table import Table
 
 from uncurse import RULES, SCORES, Decoding, Result, Sentence, Trace, judge, load
-from uncurse.evaluation.bleu import quality
-from uncurse.evaluation.bootstrap import bleu_statistics, paired_bootstrap
+from uncurse.evaluation.bleu import bleu_statistics, corpus_quality
+from uncurse.evaluation.bootstrap import paired_bootstrap
 from uncurse.lengths.limits import parse_max_length
 from uncurse.search.explain import standard_scores
 from uncurse.study.test_set import sample
@@ -107,7 +107,7 @@ def main() -> None:
             for decoding, results in zip(decodings, zip(*judged, strict=True), strict=True):
                 method = named(decoding)
                 texts = outputs[size, name, method] = [text_of(translator, result) for result in results]
-                measured = quality(texts, references, lowercase=True)
+                measured = corpus_quality(texts, references, lowercase=True)
                 table.caption = measured.signature
                 table.add_row(
                     str(size), name, *method, f"{measured.bleu:.2f}", f"{measured.brevity_penalty:.3f}",

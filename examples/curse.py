@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from uncurse import Decoding, Result, Sentence, beam_search
-from uncurse.lengths.policy import DEFAULT_LIMIT
+from uncurse.lengths.limits import FALLBACK_MAX_LENGTH
 from uncurse.testing import TableModel
 
 RIGHT = ("the", "old", "cat", "sleeps", "all", "day", "on", "the", "red", "sofa", "in", "the", "kitchen")
@@ -51,7 +51,7 @@ def main() -> None:
     """Search with growing beams, by the raw score and by F1-Norm."""
     model = table_model()
     tokens = len(RIGHT)
-    sentence = Sentence((0,) * tokens, DEFAULT_LIMIT.tokens(tokens), expected_length=tokens + 1.0)
+    sentence = Sentence((0,) * tokens, FALLBACK_MAX_LENGTH.tokens(tokens), expected_length=tokens + 1.0)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in ("beam", "score", "best output", "n", "log p", "steps", "certificate"):
         table.add_column(column, justify="right" if column in ("beam", "n", "log p", "steps") else "left")

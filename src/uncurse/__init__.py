@@ -38,11 +38,11 @@ def load(
     target_lang: str | None = None,
     without_script: str | None = None,
 ) -> Translator:
-    """A translator by the name or folder of its model; without one, the small model that comes with the package.
+    """Load a translator by model name or folder; by default the small bundled model.
 
-    `dtype` is float32, int8, bfloat16 or float16 for Marian models. Models of several languages need `target_lang`,
-    and some `source_lang`. `without_script="cjk"`, say, leaves tokens with such letters out of a Marian model's output.
-    Needs the extra `translate`, and `huggingface` for models that transformers runs.
+    `dtype` is float32, int8, bfloat16 or float16 for Marian models. Models of several languages need
+    `target_lang`, and some `source_lang`. `without_script="cjk"`, say, forbids output tokens in that script (Marian
+    models only). Needs the extra `translate`, and `huggingface` for models that run in transformers.
     """
     from uncurse.models.loaded_model import ModelOptions  # PyTorch is imported only where it is needed
     from uncurse.translation.translator import load_translator

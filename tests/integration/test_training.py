@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import itertools
+import os
 import re
 import signal
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import torch
 from support.toy_corpus import write_task
+from tensorboard.backend.event_processing.event_accumulator import (  # type: ignore[import-untyped]
+    EventAccumulator,
+)
 
 from uncurse.cli import main
 from uncurse.errors import UncurseError
-from uncurse.training.checkpoint import load_checkpoint
+from uncurse.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from uncurse.training.data import SentencePairs, TrainingBatch
 from uncurse.training.loop import DivergedError, Trainer
 from uncurse.training.loss import supports_bfloat16
@@ -164,3 +170,69 @@ def test_the_command_trains_and_translates(
     lines = capfd.readouterr().out.split("\n")
     assert len(lines) == 4
     assert lines[1] == ""
+
+
+def interrupted_run(recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batches: int) -> Path:
+    """The folder of a run that was asked to stop after so many batches."""
+    batch, calls = SentencePairs.batch, itertools.count(1)
+
+    def interrupting(self: SentencePairs, chosen: Sequence[int]) -> TrainingBatch:
+        if next(calls) == batches:
+            signal.raise_signal(signal.SIGTERM)
+        return batch(self, chosen)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SentencePairs, "batch", interrupting)
+        with pytest.raises(KeyboardInterrupt):
+            Trainer(recipe, tmp_path, tmp_path / "run").run()
+    return tmp_path / "run"
+
+
+def test_a_run_says_that_it_was_resumed_with_other_versions(
+    tmp_path: Path, recipe: Recipe, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = interrupted_run(recipe, tmp_path, monkeypatch, batches=3) / "last.safetensors"
+    checkpoint = load_checkpoint(path)
+    environment = {**checkpoint.metadata["environment"], "torch": "1.2.3"}
+    save_checkpoint(path, Checkpoint(checkpoint.tensors, {**checkpoint.metadata, "environment": environment}))
+    Trainer(recipe, tmp_path, path.parent).run()
+    error = capsys.readouterr().err
+    assert "resuming at step 3 of 14" in error
+    assert f"torch {torch.__version__} (was 1.2.3): weights may round differently" in error.replace("\n", " ")
+    assert load_checkpoint(path).metadata["environment"]["torch"] == torch.__version__
+    Trainer(recipe, tmp_path, path.parent).run()
+    assert "round differently" not in capsys.readouterr().err
+
+
+def test_tensorboard_has_the_whole_history_after_the_clock_was_set_back(
+    tmp_path: Path, recipe: Recipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = interrupted_run(recipe, tmp_path, monkeypatch, batches=11)
+    now = time.time
+    monkeypatch.setattr("time.time", lambda: now() - 24 * 60 * 60)
+    Trainer(recipe, tmp_path, folder).run()
+    events = EventAccumulator(str(folder / "tensorboard")).Reload()
+    assert [each.step for each in events.Scalars("dev_perplexity")] == [7, 14]
+
+
+def test_a_full_disk_is_named_with_its_file_and_costs_nothing(
+    tmp_path: Path, recipe: Recipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = with_training(recipe, checkpoint_minutes=0)
+    Trainer(recipe, tmp_path, tmp_path / "whole").run()
+    fsync, calls = os.fsync, itertools.count(1)
+
+    def full(file: int) -> None:
+        if next(calls) == 7:  # two tokenizers, the first checkpoint, and then one for each step
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        fsync(file)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match=r"the last checkpoint is intact.*last\.safetensors"):
+            Trainer(recipe, tmp_path, tmp_path / "run").run()
+    assert not list((tmp_path / "run").glob(".*.part"))
+    assert load_checkpoint(tmp_path / "run" / "last.safetensors").metadata["step"] == 3
+    Trainer(recipe, tmp_path, tmp_path / "run").run()
+    whole, resumed = ((tmp_path / name / "last.safetensors").read_bytes() for name in ("whole", "run"))
+    assert whole == resumed

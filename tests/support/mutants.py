@@ -47,23 +47,23 @@ def pruned_forgotten() -> None:
 
 def hope_lost_early() -> None:
     """One hopeful prefix too many is dropped."""
-    right = stopping.hopeful_prefixes
+    right = stopping.count_hopeful
 
     def hopeful(evidence: Evidence, sums: Floats, live: Bools) -> Ints:
         left = right(evidence, sums, live)
         return np.where(left > 1, left - 1, left)
 
-    stopping.hopeful_prefixes = hopeful
+    stopping.count_hopeful = hopeful
 
 
 def ties_reversed() -> None:
     """Equal continuations are taken in the wrong order."""
-    right = ranking.best
+    right = ranking.top_k
 
-    def best(values: Floats, count: int, keys: Callable[[Ints, Ints], ranking.Keys]) -> Ints:
+    def top_k(values: Floats, count: int, keys: Callable[[Ints, Ints], ranking.Keys]) -> Ints:
         return right(values, count, lambda rows, columns: tuple(-key for key in keys(rows, columns)))
 
-    beam.best = best  # type: ignore[attr-defined]
+    beam.top_k = top_k  # type: ignore[attr-defined]
 
 
 CAUGHT_BY = {  # where to look first, to save time: others catch them too

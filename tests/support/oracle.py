@@ -132,7 +132,7 @@ class Step:
 
     live: list[Path]
     finished: list[Path]
-    first_was_eos: bool
+    top_was_eos: bool
     reward: float
     pruned: float  # best total of what was let go, -inf if nothing was
 
@@ -177,14 +177,14 @@ def textbook_search(table: Table, sentence: Sentence, decoding: Decoding, cancel
     rewards = [step.reward for step in steps]
     scored: list[tuple[float, Path]] = []
     rows = len(sentence.prefix) + 1
-    first_was_eos = False
+    top_was_eos = False
     for t, step in enumerate(steps, start=1):
         scored += [(score_of(decoding.rescorer, sentence, path, rewards[:t]), path) for path in step.finished]
-        first_was_eos |= step.first_was_eos
+        top_was_eos |= step.top_was_eos
         ranking = sorted(scored, key=lambda pair: -pair[0])  # stable: earlier step and rank first
         if t == len(steps) or (
             len(scored) >= decoding.n_best
-            and _rule_says_stop(decoding, sentence, t, step.live, ranking, rewards[:t], first_was_eos)
+            and _rule_says_stop(decoding, sentence, t, step.live, ranking, rewards[:t], top_was_eos)
         ):
             certificate, gap = _certificate(decoding, sentence, steps[:t], ranking, rewards[:t])
             best = ranking[: decoding.n_best] or _cut_off(decoding, sentence, steps[:t], rewards[:t])
@@ -213,7 +213,7 @@ def _rule_says_stop(
     live: list[Path],
     ranking: list[tuple[float, Path]],
     rewards: list[float],
-    first_was_eos: bool,
+    top_was_eos: bool,
 ) -> bool:
     rule, beam_size, scorer = decoding.stop, decoding.beam_size, decoding.rescorer
     nth = ranking[decoding.n_best - 1][0]
@@ -228,7 +228,7 @@ def _rule_says_stop(
     if isinstance(rule, Optimal):
         return all(nth >= bound_of(scorer, sentence, path, rewards, t) for path in live)
     if isinstance(rule, FirstFinished):
-        return first_was_eos
+        return top_was_eos
     if isinstance(rule, BeamFull):
         return len(ranking) >= max(1, math.floor(rule.patience * beam_size + 0.5))
     if isinstance(rule, HFHeuristic):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import struct
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from uncurse.models.marian.ctranslate2_file import SHARED
+from uncurse.models.marian.huggingface_file import save_marian
 from uncurse.models.marian.positions import sinusoidal_positions
 from uncurse.models.marian.quantization import Weight
 from uncurse.models.marian.weights import MarianWeights
@@ -21,6 +23,8 @@ from uncurse.models.marian.weights import MarianWeights
 D_MODEL, HEADS, LAYERS, INNER, VOCAB_SIZE = 16, 2, 2, 24, 40
 EOS = 0
 TOKENS = ["</s>", "<unk>", *(f"▁{letter}" for letter in "abcdefghijklmnopqrs"), *"abcdefghijklmnopqrs"]
+
+Arrays = dict[str, NDArray[Any] | np.signedinteger[Any]]
 
 
 def tiny_weights(seed: int = 1, int8: bool = False, eos_bias: float = 2.0) -> MarianWeights:
@@ -67,9 +71,9 @@ def tiny_weights(seed: int = 1, int8: bool = False, eos_bias: float = 2.0) -> Ma
     return MarianWeights(matrices, vectors, HEADS, "silu", EOS)
 
 
-def write_ctranslate2(folder: Path, weights: MarianWeights, spec: str = "TransformerSpec") -> None:
-    """Write a CTranslate2 folder without a tokenizer."""
-    arrays: dict[str, NDArray[Any] | np.signedinteger[Any]] = {
+def ctranslate2_arrays(weights: MarianWeights) -> Arrays:
+    """The arrays of a `model.bin` by name."""
+    arrays: Arrays = {
         "encoder/num_heads": np.int16(weights.heads),
         "decoder/num_heads": np.int16(weights.heads),
         "encoder/activation": np.int8(2),
@@ -89,19 +93,20 @@ def write_ctranslate2(folder: Path, weights: MarianWeights, spec: str = "Transfo
             arrays[f"{name}/weight_scale"] = matrix.scale.numpy()
     for name, vector in weights.vectors.items():
         arrays[name + ("/encodings" if name.endswith("position_encodings") else "")] = vector.numpy()
+    return arrays
+
+
+def write_ctranslate2(folder: Path, weights: MarianWeights) -> None:
+    """Write a CTranslate2 folder without a tokenizer."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "model.bin").write_bytes(model_bin(arrays, spec))
+    (folder / "model.bin").write_bytes(model_bin(ctranslate2_arrays(weights)))
     (folder / "shared_vocabulary.json").write_text(json.dumps(TOKENS), encoding="utf-8")
     tokens = {"bos_token": "</s>", "eos_token": "</s>", "unk_token": "<unk>", "decoder_start_token": "</s>"}
     config = {**tokens, "add_source_bos": False, "add_source_eos": True, "layer_norm_epsilon": None}
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
 
 
-def model_bin(
-    arrays: dict[str, NDArray[Any] | np.signedinteger[Any]],
-    spec: str = "TransformerSpec",
-    aliases: dict[str, str] = SHARED,
-) -> bytes:
+def model_bin(arrays: Arrays, spec: str = "TransformerSpec", aliases: Mapping[str, str] = SHARED) -> bytes:
     """A `model.bin` of binary version 6."""
     kinds = {"float32": 0, "int8": 1, "int16": 2, "int32": 3, "float16": 4}
 
@@ -115,6 +120,15 @@ def model_bin(
         out += [struct.pack("<BI", kinds[array.dtype.name], array.nbytes), array.tobytes()]
     out += [struct.pack("<I", len(aliases)), *(text(one) + text(two) for one, two in aliases.items())]
     return b"".join(out)
+
+
+def write_huggingface(folder: Path, weights: MarianWeights) -> None:
+    """Write a Hugging Face folder with its tokenizers."""
+    save_marian(folder, weights)
+    ids = {token: index for index, token in enumerate([*TOKENS, "<pad>"])}
+    (folder / "vocab.json").write_text(json.dumps(ids), encoding="utf-8")
+    for name in ("source.spm", "target.spm"):
+        (folder / name).write_bytes(tokenizer_model())
 
 
 def tokenizer_model() -> bytes:

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from support.letter_model import LetterEncoder, LetterWords
-from uncurse.evaluation.bootstrap import bleu_of
+from uncurse.evaluation.bleu import bleu_of
 from uncurse.lengths.predictors import FixedRatio
 from uncurse.models.loaded_model import LoadedModel
 from uncurse.study.evaluate import evaluate

@@ -9,7 +9,8 @@ import pytest
 import sacrebleu
 
 from uncurse.errors import UncurseError
-from uncurse.evaluation.bootstrap import _bleus, _times, bleu_of, bleu_statistics, paired_bootstrap
+from uncurse.evaluation.bleu import bleu_of, bleu_of_samples, bleu_statistics
+from uncurse.evaluation.bootstrap import _times, paired_bootstrap
 
 WORDS = ["the", "cat", "dog", "sat", "ran", "on", "under", "a", "mat", "rug", "and", "then", "slept", "all", "day"]
 
@@ -71,6 +72,6 @@ def test_many_samples_at_once_have_the_bleu_of_sacrebleu(share: float) -> None:
     times = _times(len(outputs), 50, 1)
     assert (times.sum(axis=1) == len(outputs)).all()
     expected = [bleu_of((row @ found).astype(np.int64)) for row in times]
-    assert np.allclose(_bleus(times @ found), expected, rtol=1e-12)
+    assert np.allclose(bleu_of_samples(times @ found), expected, rtol=1e-12)
     nothing = bleu_statistics([""] * len(outputs), REFERENCES, lowercase=True)
-    assert (_bleus(times @ nothing) == 0).all()
+    assert (bleu_of_samples(times @ nothing) == 0).all()

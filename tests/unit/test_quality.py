@@ -6,24 +6,24 @@ import pytest
 import sacrebleu
 
 from uncurse.errors import UncurseError
-from uncurse.evaluation.bleu import quality, repeats
+from uncurse.evaluation.bleu import corpus_quality, repeats
 
 OUTPUTS = ["the cat sat on the mat", "", "a a a a a a a"]
 REFERENCES = [["The cat sat on the mat", "dogs", "a b c d"], ["A cat sat on a mat", "some dogs", "e f g h"]]
 
 
 def test_bleu_is_that_of_sacrebleu() -> None:
-    found = quality(OUTPUTS, REFERENCES, lowercase=True)
+    found = corpus_quality(OUTPUTS, REFERENCES, lowercase=True)
     expected = sacrebleu.corpus_bleu(OUTPUTS, REFERENCES, lowercase=True)
     assert found.bleu == expected.score
     assert found.brevity_penalty == expected.bp
     assert found.ratio == expected.sys_len / expected.ref_len
     assert "nrefs:2|case:lc" in found.signature
-    assert quality(OUTPUTS, REFERENCES, lowercase=False).bleu < found.bleu
+    assert corpus_quality(OUTPUTS, REFERENCES, lowercase=False).bleu < found.bleu
 
 
 def test_empty_and_repeating_outputs_are_counted() -> None:
-    found = quality(OUTPUTS, REFERENCES, lowercase=True)
+    found = corpus_quality(OUTPUTS, REFERENCES, lowercase=True)
     assert found.empty == pytest.approx(1 / 3)
     assert found.repeating == pytest.approx(1 / 3)
 
@@ -38,6 +38,6 @@ def test_a_four_gram_three_times_is_a_repetition(text: str, found: bool) -> None
 
 def test_references_must_go_with_the_outputs() -> None:
     with pytest.raises(UncurseError, match="reference 0 has 1 lines and there are 3 outputs"):
-        quality(OUTPUTS, [["one"]], lowercase=True)
+        corpus_quality(OUTPUTS, [["one"]], lowercase=True)
     with pytest.raises(UncurseError, match="no outputs"):
-        quality([], [], lowercase=True)
+        corpus_quality([], [], lowercase=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import final
 
 import numpy as np
 import pytest
@@ -10,11 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.strategies import SCORE_NAMES, rescorers
 
-from uncurse import SCORES, Source
+from uncurse import SCORES, Source, UncurseError
 from uncurse.arrays import Floats
 from uncurse.scoring.needs import needs
 from uncurse.scoring.rescorer import Paths, Rescorer, Rewards
 from uncurse.scoring.scores import LengthNorm, WordReward
+from uncurse.scoring.stopping import Optimal
 from uncurse.testing import check_rescorer
 
 SOURCE = Source.repeated(1, length=4, max_length=20, prefix=0, expected=5.5)
@@ -156,3 +159,38 @@ def test_a_score_cannot_have_a_bound_of_its_own() -> None:
     bounded = type("Bounded", (), {"bound": lambda self, source, prefixes: source})
     with pytest.raises(TypeError, match="must not define bound"):
         type("Sly", (bounded, Rescorer), {})
+
+
+@final
+@dataclass(frozen=True)
+class Inverted(Rescorer):
+    """A score with the wrong sign: every certificate would be false."""
+
+    def score(self, source: Source, paths: Paths) -> Floats:
+        return -paths.log_prob / paths.length
+
+
+@final
+@dataclass(frozen=True)
+class Constant(Rescorer):
+    """A score that is one number."""
+
+    def score(self, source: Source, paths: Paths) -> Floats:
+        return 0.0  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    ("score", "complaint"),
+    [
+        (Inverted(), "falls when the log-probability rises"),
+        (Constant(), "must return a float64 for each hypothesis"),
+    ],
+)
+def test_a_score_that_could_prove_nothing_is_refused_before_the_search(score: Rescorer, complaint: str) -> None:
+    with pytest.raises(UncurseError, match=complaint):
+        needs(score)
+
+
+def test_a_rule_is_not_registered_as_a_score() -> None:
+    with pytest.raises(UncurseError, match="must be derived from Rescorer"):
+        SCORES.register("optimal", formula="", source="a test")(Optimal)  # type: ignore[arg-type]

@@ -112,3 +112,17 @@ def test_a_rule_gets_what_it_reads_or_it_is_asked_for(reader: type[Reader]) -> N
     (trace,) = record(MODEL, [Sentence((0,), 5)], 2)
     with pytest.raises(UncurseError, match="an expected length is needed"):
         judged(trace, LogProb(), reader(1.0))
+
+
+@final
+@dataclass(frozen=True)
+class OneAnswer(StoppingRule):
+    """A rule that answers for all rows at once."""
+
+    def stops(self, evidence: Evidence) -> Bools:
+        return np.bool_(True)  # type: ignore[return-value]
+
+
+def test_a_rule_that_does_not_answer_for_each_row_is_refused() -> None:
+    with pytest.raises(UncurseError, match=r"OneAnswer\.stops must return a bool for each row"):
+        needs(OneAnswer())

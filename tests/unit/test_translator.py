@@ -98,7 +98,7 @@ def test_a_minimum_length_leaves_room_to_end_under_the_usual_limit() -> None:
 def test_a_long_line_is_an_error_or_cut() -> None:
     lines = ["a", "b" * (MAX_SOURCE_LENGTH + 1)]
     with pytest.raises(
-        ValueError, match=f"line 2 has {MAX_SOURCE_LENGTH + 1} tokens, and the most is {MAX_SOURCE_LENGTH}"
+        ValueError, match=f"line 2 has {MAX_SOURCE_LENGTH + 1} tokens; the maximum is {MAX_SOURCE_LENGTH}"
     ):
         list(TRANSLATOR.stream(lines, TranslationOptions()))
     task = TranslationOptions(Decoding(1, "log-prob"), max_length=parse_max_length("3"), truncate=True)
@@ -163,7 +163,7 @@ def test_nothing_is_longer_than_the_model_can_tell_places_apart() -> None:
     (found,) = translator.translate(["abcde"], beam_size=2)
     assert found.result is not None
     assert found.result.hypotheses[0].length == 6
-    with pytest.raises(ValueError, match="line 1 has 6 tokens, and the most is 5"):
+    with pytest.raises(ValueError, match="line 1 has 6 tokens; the maximum is 5"):
         translator.translate(["abcdef"])
 
 

@@ -25,6 +25,7 @@ from uncurse.cli.options import (
 )
 from uncurse.errors import UncurseError
 from uncurse.models.loaded_model import ModelOptions
+from uncurse.scoring.decoding import DEFAULT_BEAM_SIZE
 from uncurse.scoring.scores import SCORES
 from uncurse.scoring.stopping import RULES
 from uncurse.search.explain import Candidate, Explanation, standard_scores
@@ -38,7 +39,7 @@ PADDING: Final = 3  # two spaces of padding and one between columns
 def explain(
     sentence: Annotated[str, typer.Argument(callback=in_utf8, help="The sentence to translate.")],
     model_options: ModelOptions,
-    beam_size: BeamSize = 20,
+    beam_size: BeamSize = DEFAULT_BEAM_SIZE,
     max_length: MaxLength = None,
     reward: Reward = 1.0,
     length_ratio: LengthRatio = None,

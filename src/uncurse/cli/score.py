@@ -12,6 +12,7 @@ import typer
 from uncurse.cli.options import BeamSize, LengthRatio, Reward, Threads, use_threads, with_model_options
 from uncurse.errors import UncurseError
 from uncurse.models.loaded_model import ModelOptions
+from uncurse.scoring.decoding import DEFAULT_BEAM_SIZE
 
 if TYPE_CHECKING:
     from uncurse.translation.options import TranslationOptions
@@ -23,7 +24,7 @@ def score(
     source: Annotated[Path, typer.Argument(help="Source text.")],
     target: Annotated[Path, typer.Argument(help="Translations of it, line by line.")],
     model_options: ModelOptions,
-    beam_size: BeamSize = 10,  # adaptive rewards are those of a search of this beam size
+    beam_size: BeamSize = DEFAULT_BEAM_SIZE,  # adaptive rewards are those of a search of this beam size
     reward: Reward = 1.0,
     length_ratio: LengthRatio = None,
     threads: Threads = 0,

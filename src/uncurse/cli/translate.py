@@ -25,6 +25,7 @@ from uncurse.cli.options import (
 from uncurse.cli.progress import line_progress
 from uncurse.errors import UncurseError
 from uncurse.models.loaded_model import ModelOptions
+from uncurse.scoring.decoding import DEFAULT_BEAM_SIZE
 
 if TYPE_CHECKING:
     from uncurse.executors.local import Executor
@@ -39,7 +40,7 @@ def translate(
         list[Path] | None,
         typer.Argument(help="Text, .jsonl or .parquet with a field `text`; standard input if none."),
     ] = None,
-    beam_size: BeamSize = 10,
+    beam_size: BeamSize = DEFAULT_BEAM_SIZE,
     score: Annotated[
         str | None,
         typer.Option(help="See `uncurse methods`. Default: f1-norm if a length is expected, else length-norm."),

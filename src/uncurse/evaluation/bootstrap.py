@@ -8,36 +8,13 @@ from functools import lru_cache
 from typing import Final, final
 
 import numpy as np
-from sacrebleu.metrics.bleu import BLEU, BLEUScore
 
 from uncurse.arrays import Floats, Ints
 from uncurse.errors import UncurseError
+from uncurse.evaluation.bleu import bleu_of_samples
 
 SAMPLES: Final = 1000
 SEED: Final = 12345
-ORDERS: Final = 4
-
-
-def bleu_statistics(outputs: Sequence[str], references: Sequence[Sequence[str]], lowercase: bool) -> Ints:
-    """What BLEU adds up for each output: matches and n-grams of each order, its length, the closest reference's.
-
-    The sum over sentences has everything that BLEU of the corpus needs, [outputs, 10].
-    """
-    metric = BLEU(lowercase=lowercase, effective_order=True)
-    rows = []
-    for index, output in enumerate(outputs):
-        found = metric.sentence_score(output, [reference[index] for reference in references])
-        assert isinstance(found, BLEUScore)
-        rows.append([*found.counts, *found.totals, found.sys_len, found.ref_len])
-    return np.array(rows, dtype=np.int64).reshape(len(rows), 2 * ORDERS + 2)
-
-
-def bleu_of(sums: Ints) -> float:
-    """BLEU of statistics that have been added up."""
-    counts = [int(value) for value in sums]
-    matches, totals, (own, closest) = counts[:ORDERS], counts[ORDERS:-2], counts[-2:]
-    score = BLEU.compute_bleu(matches, totals, own, closest, smooth_method="exp")
-    return float(score.score)
 
 
 @final
@@ -82,18 +59,5 @@ def _times(count: int, samples: int, seed: int) -> Floats:
 
 def _mean_bleu(system: Sequence[Ints], times: Floats) -> Floats:
     """BLEU of each sample, averaged over sets of translations, [samples]."""
-    means: Floats = np.mean([_bleus(times @ statistics) for statistics in system], axis=0)
+    means: Floats = np.mean([bleu_of_samples(times @ statistics) for statistics in system], axis=0)
     return means
-
-
-def _bleus(sums: Floats) -> Floats:
-    """BLEU of many sums at once, [samples]; orders without a match are smoothed as in sacreBLEU."""
-    matches, totals, own, closest = sums[:, :ORDERS], sums[:, ORDERS:-2], sums[:, -2], sums[:, -1]
-    unmatched = matches == 0
-    smoothed = np.where(unmatched, 0.5 ** np.cumsum(unmatched, axis=1), matches)
-    known = ~unmatched.all(axis=1) & (totals > 0).all(axis=1)
-    bleus: Floats = np.zeros(len(sums))
-    precision = np.log(smoothed[known] / totals[known]).mean(axis=1)
-    brevity = np.minimum(1.0 - closest[known] / own[known], 0.0)
-    bleus[known] = 100.0 * np.exp(precision + brevity)
-    return bleus

@@ -46,6 +46,10 @@ class PredictedLimit:
 
 MaxLength = LinearLimit | QuantileLimit | PredictedLimit
 
+DEFAULT_QUANTILE: Final = 0.8
+DEFAULT_MAX_LENGTH: Final = QuantileLimit(DEFAULT_QUANTILE)  # where a predictor knows this quantile …
+FALLBACK_MAX_LENGTH: Final = LinearLimit(Fraction(2), 10)  # … else this, which is also what a retry gets
+
 _LINEAR: Final = re.compile(r"(\d{1,6})|(\d{1,6}(?:\.\d{1,6})?)x(?:\+(\d{1,6}))?")
 _QUANTILE: Final = re.compile(r"q(0\.\d+)")
 # A vector that was made beside others differs in its last bits from one that was made alone. This is more than the

@@ -1,24 +1,27 @@
-"""The one policy for lengths: what is expected, what is allowed, and which sentences are searched again."""
+"""The one policy for lengths: expected lengths, maximum lengths, and retries."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
-from typing import Final, final
+from typing import final
 
 import numpy as np
 
 from uncurse.arrays import Floats
 from uncurse.errors import UncurseError
-from uncurse.lengths.limits import LinearLimit, MaxLength, QuantileLimit, max_lengths_of, stable_lengths
+from uncurse.lengths.limits import (
+    DEFAULT_MAX_LENGTH,
+    DEFAULT_QUANTILE,
+    FALLBACK_MAX_LENGTH,
+    MaxLength,
+    max_lengths_of,
+    stable_lengths,
+)
 from uncurse.lengths.predictors import LengthPredictor
 from uncurse.scoring.decoding import MAX_COUNT, Sentence
 from uncurse.scoring.result import Result
 from uncurse.search.trace import Trace
-
-DEFAULT_QUANTILE: Final = 0.8  # the default maximum length is this quantile, where a predictor knows it
-DEFAULT_LIMIT: Final = LinearLimit(Fraction(2), 10)  # else this, which is also what a second search gets
 
 
 @final
@@ -38,7 +41,7 @@ class LengthPolicy:
         features: Floats,
         alone: Callable[[int], Floats] | None = None,
     ) -> list[Sentence]:
-        """What a search is told of sources that have a vector each, [sources, size]; see `stable_lengths`."""
+        """Build the `Sentence` of each source, given a vector for each, [sources, size]; see `stable_lengths`."""
         lengths = np.array([len(source) for source in sources])
         expected: list[float | None] = [None] * len(sources)
         if self.predictor is not None:
@@ -50,14 +53,14 @@ class LengthPolicy:
         ]
 
     def retry(self, sentence: Sentence, found: Result | Trace) -> Sentence | None:
-        """The sentence as it is searched again, if the default maximum length was too short for it; else None.
+        """The sentence with a larger maximum length if it must be searched again, else None.
 
-        An expected length can be wrong: then nothing ends within it, or nothing but the empty translation, which a
-        wide beam always holds.
+        It must if the default maximum length was too short: nothing ended within it, or nothing but the empty
+        translation, which a wide beam always holds.
         """
         if self.max_length is not None or not hit_max_length(found, sentence.max_length):
             return None
-        most = min(DEFAULT_LIMIT.tokens(len(sentence.source)), self.model_limit or MAX_COUNT) - len(
+        most = min(FALLBACK_MAX_LENGTH.tokens(len(sentence.source)), self.model_limit or MAX_COUNT) - len(
             sentence.prefix
         )
         return replace(sentence, max_length=most) if most > sentence.max_length else None
@@ -67,7 +70,7 @@ class LengthPolicy:
         if self.max_length is not None:
             return self.max_length
         known = self.predictor is not None and DEFAULT_QUANTILE in self.predictor.levels
-        return QuantileLimit(DEFAULT_QUANTILE) if known else DEFAULT_LIMIT
+        return DEFAULT_MAX_LENGTH if known else FALLBACK_MAX_LENGTH
 
     def _within(self, most: int, prefix: tuple[int, ...]) -> int:
         """`R` without the prefix: what the model can do and at least what `min_length` asks for."""
@@ -81,7 +84,7 @@ class LengthPolicy:
                     f" this model can output {self.model_limit}"
                 )
         if self.max_length is None and self.min_length:
-            least = min(self.min_length + DEFAULT_LIMIT.constant, room)  # they must have room to end, too
+            least = min(self.min_length + FALLBACK_MAX_LENGTH.constant, room)  # they must have room to end, too
         return max(min(most - len(prefix), room), least)
 
 

@@ -30,7 +30,7 @@ class Evidence:
     finished: Ints  # [rows] how many hypotheses have finished
     nth_best: Floats  # [rows] the score that a newcomer to the n-best list must exceed, -inf if it is not full
     beam_best: Floats | None  # [rows] the b-th best score, -inf if fewer finished; only if a rule reads it
-    first_was_eos: Bools  # [rows] whether rank 1 of some step so far was </s>
+    top_was_eos: Bools  # [rows] whether the top continuation of some step so far was </s>
     best_live: Floats  # [rows] S of the best live prefix, -inf where none is left
 
     @property
@@ -41,7 +41,7 @@ class Evidence:
         return self.beam_best
 
     def live_at(self, length: Ints) -> Floats:
-        """The score of the best live prefix if it ended at a length for nothing and all were covered, [rows]."""
+        """The score of the best live prefix if it ended at a length, at no cost and fully covered, [rows]."""
         paths = Paths(self.best_live, length, self.rewards, np.zeros(1))
         return self.rescorer.score(self.source, paths)
 
@@ -77,6 +77,6 @@ class Evidence:
             finished=self.finished[rows],
             nth_best=self.nth_best[rows],
             beam_best=None if self.beam_best is None else self.beam_best[rows],
-            first_was_eos=self.first_was_eos[rows],
+            top_was_eos=self.top_was_eos[rows],
             best_live=self.best_live[rows],
         )

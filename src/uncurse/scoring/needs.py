@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from uncurse.errors import UncurseError
 from uncurse.scoring.evidence import Evidence
 from uncurse.scoring.rescorer import MissingEvidenceError, Paths, Rescorer, Rewards, Source
 from uncurse.scoring.scores import LogProb
@@ -28,16 +29,38 @@ class Needs(NamedTuple):
 def needs(method: Rescorer | StoppingRule) -> Needs:
     """What a method reads: each thing is withheld in turn, since a declaration could be forgotten."""
     if isinstance(method, Rescorer):
+        _check_score(method)
         return Needs(
             coverage=_misses(method.score, _SOURCE, replace(_PATHS, coverage_sum=None)),
             rewards=_misses(method.score, _SOURCE, replace(_PATHS, rewards=None)),
             expected_length=_misses(method.score, replace(_SOURCE, expected=None), _PATHS),
         )
+    _check_rule(method)
     blind = replace(_EVIDENCE, source=replace(_EVIDENCE.source, expected=None))
     return Needs(
         expected_length=_misses(method.stops, blind),
         beam_best=_misses(method.stops, replace(_EVIDENCE, beam_best=None)),
     )
+
+
+def _check_score(method: Rescorer) -> None:
+    """Refuse a score that breaks what bounds and certificates rest on; `check_rescorer` tries much harder."""
+    name = type(method).__name__
+    low, high = (
+        np.asarray(method.score(_SOURCE, replace(_PATHS, log_prob=np.full(13, total)))) for total in (-2.0, -1.0)
+    )
+    if low.shape != _LENGTHS.shape or low.dtype != np.float64:
+        raise UncurseError(f"{name}.score must return a float64 for each hypothesis, in an array of their shape")
+    if (high < low).any():
+        raise UncurseError(f"{name}.score falls when the log-probability rises: nothing could be proved with it")
+
+
+def _check_rule(method: StoppingRule) -> None:
+    stops = np.asarray(method.stops(_EVIDENCE))
+    if stops.shape != _LENGTHS.shape or stops.dtype != np.bool_:
+        raise UncurseError(
+            f"{type(method).__name__}.stops must return a bool for each row, in an array of their shape"
+        )
 
 
 def _misses(ask: Callable[..., object], *evidence: object) -> bool:
@@ -66,6 +89,6 @@ _EVIDENCE = Evidence(
     finished=_LENGTHS,
     nth_best=np.full(13, -2.0),
     beam_best=np.full(13, -3.0),
-    first_was_eos=np.arange(13) % 2 == 0,
+    top_was_eos=np.arange(13) % 2 == 0,
     best_live=np.full(13, -1.0),
 )

@@ -99,8 +99,9 @@ class Entry(Generic[T]):
 class Registry(Mapping[str, Entry[T]]):
     """The methods of one kind by name; spec strings such as `word-reward:reward=1.3` make and name them."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, base: type[T]) -> None:
         self.kind: Final = kind
+        self._base = base
         self._entries: dict[str, Entry[T]] = {}
 
     def register(
@@ -116,13 +117,15 @@ class Registry(Mapping[str, Entry[T]]):
                 raise UncurseError(f"{self.kind} {name!r} is registered already")
             if not _NAME.fullmatch(name):
                 raise UncurseError(f"{self.kind} name {name!r} is not allowed: use a-z, 0-9 and hyphens")
+            if not issubclass(method, self._base):
+                raise UncurseError(f"{self.kind} {name!r} must be derived from {self._base.__name__}")
             if not dataclasses.is_dataclass(method) or not method.__dataclass_params__.frozen:  # type: ignore[attr-defined]
-                raise TypeError(f"{self.kind} {name!r} must be a frozen dataclass")
+                raise UncurseError(f"{self.kind} {name!r} must be a frozen dataclass")
             undeclared = {field.name for field in dataclasses.fields(method)} - {
                 field.name for field, _ in parameters_of(method)
             }
             if undeclared:
-                raise TypeError(f"{self.kind} {name!r}: declare {sorted(undeclared)} with parameter(...)")
+                raise UncurseError(f"{self.kind} {name!r}: declare {sorted(undeclared)} with parameter(...)")
             self._entries[name] = Entry(
                 name, method, formula, source, label=label or name.replace("-", " "), stops=stops
             )

@@ -12,7 +12,7 @@ from uncurse.arrays import Floats, Ints
 from uncurse.scoring.registry import Registry, parameter
 from uncurse.scoring.rescorer import Paths, Rescorer, Source
 
-SCORES: Registry[Rescorer] = Registry("score")
+SCORES: Registry[Rescorer] = Registry("score", Rescorer)  # type: ignore[type-abstract]
 REWARDS: Final = tuple(round(0.1 * step, 1) for step in range(26))  # what a study tries on its dev set
 
 

@@ -26,7 +26,7 @@ class StoppingRule(ABC):
         """Which rows stop, [rows]."""
 
     def hopeful(self, evidence: Evidence, sums: Floats, live: Bools) -> Ints:
-        """How many of its live prefixes each row goes on with, the best first: none where the rule stops, [rows].
+        """How many of each row's best live prefixes the search keeps, [rows]; 0 stops the row.
 
         `sums` holds `S` where `live`, [rows, ranks]. A rule may leave out prefixes that it proves hopeless: no
         completion of them could enter the n-best list.
@@ -36,8 +36,8 @@ class StoppingRule(ABC):
 
     @property
     @final
-    def prunes(self) -> bool:
-        """Whether the rule leaves out hopeless prefixes."""
+    def drops_hopeless(self) -> bool:
+        """Whether the rule drops hopeless prefixes."""
         return type(self).hopeful is not StoppingRule.hopeful
 
     @final
@@ -49,7 +49,7 @@ class StoppingRule(ABC):
         return stop
 
 
-RULES: Registry[StoppingRule] = Registry("stopping rule")
+RULES: Registry[StoppingRule] = Registry("stopping rule", StoppingRule)  # type: ignore[type-abstract]
 
 
 @final
@@ -67,18 +67,18 @@ class Optimal(StoppingRule):
 
     def hopeful(self, evidence: Evidence, sums: Floats, live: Bools) -> Ints:
         """The prefixes whose bound beats the n-th best; the rule stops where there is none."""
-        return hopeful_prefixes(evidence, sums, live)
+        return count_hopeful(evidence, sums, live)
 
 
 @final
-@RULES.register("first-finished", formula="rank 1 of some step was </s>", source="OpenNMT-py")
+@RULES.register("first-finished", formula="the top continuation of some step was </s>", source="OpenNMT-py")
 @dataclass(frozen=True)
 class FirstFinished(StoppingRule):
     """Stop when the best continuation of a step ended."""
 
     def stops(self, evidence: Evidence) -> Bools:
-        """Whether rank 1 of some step was `</s>`."""
-        return evidence.first_was_eos
+        """Whether the top continuation of some step was `</s>`."""
+        return evidence.top_was_eos
 
 
 @final
@@ -108,7 +108,7 @@ class BeamFull(StoppingRule):
 )
 @dataclass(frozen=True)
 class HFHeuristic(StoppingRule):
-    """Stop when the best live prefix, ended now and for nothing, would not be among the b best finished."""
+    """Stop when the best live prefix, ended now at no cost, would not be among the b best finished."""
 
     def stops(self, evidence: Evidence) -> Bools:
         """Whether b have finished and the b-th best reaches the best live prefix."""
@@ -132,7 +132,7 @@ class PredictedHorizon(StoppingRule):
 
 
 @final
-@RULES.register("exhaustive", formula="at length R", source="what the others are measured by")
+@RULES.register("exhaustive", formula="at length R", source="baseline")
 @dataclass(frozen=True)
 class Exhaustive(StoppingRule):
     """Run to the maximum length."""
@@ -142,7 +142,7 @@ class Exhaustive(StoppingRule):
         return np.zeros(len(evidence.step), dtype=bool)
 
 
-def hopeful_prefixes(evidence: Evidence, sums: Floats, live: Bools) -> Ints:
+def count_hopeful(evidence: Evidence, sums: Floats, live: Bools) -> Ints:
     """How many of each row's live prefixes could still enter its n-best list, [rows].
 
     `sums` holds `S` where `live`, [rows, ranks]; no row is at its maximum length. A bound never falls when `S`

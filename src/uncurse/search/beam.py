@@ -15,7 +15,7 @@ from uncurse.scoring.decoding import Sentence, Slots
 from uncurse.scoring.rescorer import Rewards
 from uncurse.search.batch import Batch, Rows
 from uncurse.search.history import BeamHistory, StepRecord
-from uncurse.search.ranking import Keys, best
+from uncurse.search.ranking import Keys, top_k
 from uncurse.search.step_model import Continuations, ModelError, S, StepModel, checked
 from uncurse.search.trace import Trace
 from uncurse.version import VERSION
@@ -161,10 +161,10 @@ class Beam(Generic[S]):
         self._rows = self._rows.take(others)
         return self._leave(leaving)
 
-    def pruned(self, positions: Ints) -> Floats:
+    def best_pruned(self, positions: Ints) -> Floats:
         """The best S pruned at each step, [positions, steps]; undefined after a sentence's own step."""
         steps = max(int(self.batch.step[positions].max()), 0)
-        return self._history.pruned(self.batch.slot[positions], steps)
+        return self._history.best_pruned(self.batch.slot[positions], steps)
 
     def rewards(self) -> Rewards:
         """The adaptive rewards of the batch so far."""
@@ -227,7 +227,7 @@ class Beam(Generic[S]):
             return row, -log_probs[row, place], given.tokens[row, place]
 
         grid = self._grid(self._rows.log_prob[:, None] + log_probs, counts)  # [batch, lanes · k or more]
-        column = best(grid, self._ranks + 1, among_equals)
+        column = top_k(grid, self._ranks + 1, among_equals)
         row, place = cell(np.arange(len(first))[:, None], column)
         ranked = _Ranked(
             np.take_along_axis(grid, column, axis=1), row, given.tokens[row, place], log_probs[row, place]
@@ -258,7 +258,7 @@ class Beam(Generic[S]):
         return grid.reshape(batch, lanes * k)
 
     def _finished_and_live(self, ranked: _Ranked) -> tuple[Bools, Bools]:
-        """Which continuations finish and which live on, [batch, ranks]."""
+        """Which continuations finish because their token is `</s>`, and which live on, [batch, ranks]."""
         possible = ranked.sums[:, : self._ranks] > -np.inf
         ends = (ranked.tokens[:, : self._ranks] == self._model.eos) & possible
         live = possible & ~ends

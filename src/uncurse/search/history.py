@@ -84,7 +84,7 @@ class BeamHistory:
         if self._coverage is not None and kept.coverage is not None:
             self._coverage[slots, index] = kept.coverage
 
-    def pruned(self, slots: Ints, steps: int) -> Floats:
+    def best_pruned(self, slots: Ints, steps: int) -> Floats:
         """The best S pruned at each step, [batch, steps]; undefined past a sentence's own step."""
         return self._pruned[slots, :steps]
 

@@ -13,7 +13,7 @@ from uncurse.arrays import Floats, Ints
 Keys: TypeAlias = tuple[NDArray[Any], ...]  # the first decides, the next only where it is equal
 
 
-def best(values: Floats, count: int, keys: Callable[[Ints, Ints], Keys]) -> Ints:
+def top_k(values: Floats, count: int, keys: Callable[[Ints, Ints], Keys]) -> Ints:
     """Columns of the `count` highest values of each row, falling; equal values by rising `keys`.
 
     `keys(rows, columns)` is asked only about the columns that matter; where the value is -inf it may be anything.

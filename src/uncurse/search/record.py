@@ -25,7 +25,7 @@ class Recorder(Generic[S]):
         self._beam = Beam(model, checked_count("beam_size", beam_size), slots, attention=model.attends)
 
     def __len__(self) -> int:
-        """How many sentences are being searched for."""
+        """The number of sentences in the search."""
         return len(self._beam.batch)
 
     def join(self, sentences: Sequence[Sentence]) -> list[int]:

@@ -18,7 +18,7 @@ from uncurse.scoring.evidence import Evidence
 from uncurse.scoring.needs import needs
 from uncurse.scoring.rescorer import Paths, Rescorer, Rewards, Source
 from uncurse.scoring.result import Certificate, Hypothesis, Result
-from uncurse.scoring.stopping import StoppingRule, hopeful_prefixes
+from uncurse.scoring.stopping import StoppingRule, count_hopeful
 from uncurse.search.trace import Trace
 
 
@@ -60,7 +60,7 @@ class ScoredTrace:
         """How many prefixes a live search that stops at a step would have run the model on."""
         trace = self._trace
         rows = len(trace.prefix) + trace.rows_before.item(stop - 1)
-        if rule.prunes:
+        if rule.drops_hopeless:
             asked = slice(int(trace.finished_counts.searchsorted(self._n_best)), stop - 1)
             if asked.start < asked.stop:
                 hopeful = rule.hopeful(
@@ -74,7 +74,7 @@ class ScoredTrace:
         now, trace = self._evidence, self._trace
         bound = self._rescorer.bound(now.source, Paths(now.best_live, now.step, now.rewards))
         count = len(now.step)
-        hopeful = hopeful_prefixes(now, trace.sums[:count], trace.is_live[:count])
+        hopeful = count_hopeful(now, trace.sums[:count], trace.is_live[:count])
         return BoundCurve(now.nth_best, bound, np.where(now.step < now.source.max_length, hopeful, 0))
 
     def certificates(self, stops: Sequence[int]) -> list[tuple[Certificate, float]]:
@@ -127,7 +127,7 @@ class ScoredTrace:
             finished=finished,
             nth_best=running_kth_best(self._scores, self._n_best)[finished],
             beam_best=None,
-            first_was_eos=trace.first_was_eos[:count],
+            top_was_eos=trace.top_was_eos[:count],
             best_live=trace.best_live[:count],
         )
 

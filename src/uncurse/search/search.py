@@ -1,4 +1,4 @@
-"""Beam search: the beam, judged online after every step."""
+"""Beam search: extend the beam, then apply the stopping rule after every step."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class Search(Generic[S]):
         if self._needs.coverage:
             check_attends(model.attends)
         self._beam = Beam(model, decoding.beam_size, decoding.slots, attention=self._needs.coverage)
-        self._depth = max(decoding.n_best, decoding.beam_size if self._needs.beam_best else 1)
-        self._best_scores: Floats = np.empty((0, self._depth))  # [batch, depth] of the finished, falling
+        self._scores_kept = max(decoding.n_best, decoding.beam_size if self._needs.beam_best else 1)
+        self._best_scores: Floats = np.empty((0, self._scores_kept))  # [batch, kept] of the finished, falling
         self._finished: Ints = np.empty(0, dtype=np.int64)  # [batch]
-        self._first_was_eos: Bools = np.empty(0, dtype=bool)  # [batch]
+        self._top_was_eos: Bools = np.empty(0, dtype=bool)  # [batch]
 
     def __len__(self) -> int:
-        """How many sentences are being searched for."""
+        """The number of sentences in the search."""
         return len(self._beam.batch)
 
     def join(self, sentences: Sequence[Sentence]) -> list[int]:
@@ -48,17 +48,17 @@ class Search(Generic[S]):
                 check_expected_length(sentence.expected_length)
         tickets = self._beam.join(sentences)
         count = len(sentences)
-        self._best_scores = np.concatenate((self._best_scores, np.full((count, self._depth), -np.inf)))
+        self._best_scores = np.concatenate((self._best_scores, np.full((count, self._scores_kept), -np.inf)))
         self._finished = np.concatenate((self._finished, np.zeros(count, dtype=np.int64)))
-        self._first_was_eos = np.concatenate((self._first_was_eos, np.zeros(count, dtype=bool)))
+        self._top_was_eos = np.concatenate((self._top_was_eos, np.zeros(count, dtype=bool)))
         ids: list[int] = tickets.tolist()
         return ids
 
     def advance(self) -> list[tuple[int, Result]]:
-        """Take a step with every sentence; return tickets and results of those that ended with it."""
+        """Take a step with every sentence; return tickets and results of the sentences that finished with it."""
         step = self._beam.extend()
         batch = self._beam.batch
-        self._first_was_eos |= step.finished[:, 0]
+        self._top_was_eos |= step.finished[:, 0]
         self._finished += step.finished.sum(axis=1)
         evidence = self._evidence(step)
         leaving, going_on = self._judged(step, evidence)
@@ -66,7 +66,7 @@ class Search(Generic[S]):
         if not len(gone):
             self._beam.proceed(step, leaving, going_on)
             return []
-        certificates = certify(evidence.take(gone), self._beam.pruned(gone))
+        certificates = certify(evidence.take(gone), self._beam.best_pruned(gone))
         traces = self._beam.proceed(step, leaving, going_on)
         self._forget(leaving)
         return [
@@ -79,7 +79,7 @@ class Search(Generic[S]):
         return self.cancel_all([ticket])[ticket]
 
     def cancel_all(self, tickets: Sequence[int]) -> dict[int, Result]:
-        """The same for several at once, which costs what one does; by ticket."""
+        """Cancel several at once, for the cost of one; results by ticket."""
         batch = self._beam.batch
         leaving = batch.holders(tickets)
         traces = self._beam.withdraw(leaving)
@@ -100,11 +100,11 @@ class Search(Generic[S]):
             lengths = np.maximum(batch.step, 1)[:, None]  # nothing finishes while a prefix is being forced
             paths = Paths(sums, lengths, rewards, step.coverage)
             scores = np.where(step.finished, decoding.rescorer.score(batch.source.column(), paths), -np.inf)
-            if self._depth == 1:
+            if self._scores_kept == 1:
                 self._best_scores = np.maximum(self._best_scores, scores.max(axis=1, keepdims=True))
             else:
                 rivals = np.sort(np.concatenate((self._best_scores, scores), axis=1), axis=1)
-                self._best_scores = rivals[:, : -self._depth - 1 : -1]
+                self._best_scores = rivals[:, : -self._scores_kept - 1 : -1]
         return Evidence(
             rescorer=decoding.rescorer,
             beam_size=decoding.beam_size,
@@ -115,7 +115,7 @@ class Search(Generic[S]):
             finished=self._finished,
             nth_best=self._best_scores[:, decoding.n_best - 1],
             beam_best=self._best_scores[:, decoding.beam_size - 1] if self._needs.beam_best else None,
-            first_was_eos=self._first_was_eos,
+            top_was_eos=self._top_was_eos,
             best_live=step.best_live,
         )
 
@@ -133,7 +133,7 @@ class Search(Generic[S]):
     def _forget(self, leaving: Bools) -> None:
         self._best_scores = self._best_scores[~leaving]
         self._finished = self._finished[~leaving]
-        self._first_was_eos = self._first_was_eos[~leaving]
+        self._top_was_eos = self._top_was_eos[~leaving]
 
     def _scored(self, trace: Trace, sentence: Sentence) -> ScoredTrace:
         decoding, expected, most = self._decoding, sentence.expected_length, sentence.max_length

@@ -89,7 +89,7 @@ class Trace:
         return np.cumsum(self.is_eos.sum(axis=1))
 
     @cached_property
-    def first_was_eos(self) -> Bools:
+    def top_was_eos(self) -> Bools:
         """Whether rank 1 was `</s>` at some step so far, [steps]."""
         return np.logical_or.accumulate(self.is_eos[:, 0])
 

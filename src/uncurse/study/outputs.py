@@ -9,8 +9,7 @@ from typing import Final, final
 import numpy as np
 
 from uncurse.arrays import Bools, Floats, Ints
-from uncurse.evaluation.bleu import repeats
-from uncurse.evaluation.bootstrap import bleu_statistics
+from uncurse.evaluation.bleu import bleu_statistics, repeats
 from uncurse.scoring.decoding import Decoding
 from uncurse.scoring.rescorer import Paths, Rescorer, Rewards, Source
 from uncurse.scoring.result import Certificate, Result
@@ -85,10 +84,13 @@ def judge_set(
     max_lengths: Sequence[int] | None = None,
     expected_lengths: Sequence[float] | None = None,
 ) -> list[Outputs]:
-    """Judge every sentence by every decoding, with other maximum or expected lengths than its own if given."""
+    """Judge every sentence by every decoding, with other maximum or expected lengths than its own if given.
+
+    Maximum lengths are final: nothing is searched again.
+    """
     results: list[list[Result]] = [[] for _ in decodings]
     errors: list[list[tuple[bool, bool]]] = [[] for _ in decodings]
-    judged = test_set.judged_max_lengths(traces, max_lengths)
+    judged = test_set.judged_max_lengths(traces) if max_lengths is None else max_lengths
     expected = test_set.expected_lengths if expected_lengths is None else expected_lengths
     for trace, max_length, length, targets in zip(traces, judged, expected, references, strict=True):
         found = judge(trace, decodings, expected_length=length, max_length=max_length)

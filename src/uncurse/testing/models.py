@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uncurse.arrays import Floats, Ints
-from uncurse.search.ranking import best
+from uncurse.search.ranking import top_k
 from uncurse.search.step_model import Continuations
 
 Words = NDArray[np.uint64]
@@ -19,7 +19,7 @@ Words = NDArray[np.uint64]
 
 def top_continuations(log_probs: Floats, k: int, attention: Floats | None = None) -> Continuations:
     """The k best tokens of each row of `[rows, vocabulary]`, best first, ties to the lower token id."""
-    tokens = best(log_probs, min(k, log_probs.shape[1]), lambda _, token: (token,))
+    tokens = top_k(log_probs, min(k, log_probs.shape[1]), lambda _, token: (token,))
     return Continuations(tokens, np.take_along_axis(log_probs, tokens, axis=1), attention)
 
 

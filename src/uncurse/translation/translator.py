@@ -75,12 +75,12 @@ class Translator:
 
     @property
     def max_source_length(self) -> int:
-        """The most tokens of a line."""
+        """The maximum number of tokens in a line."""
         return min(MAX_SOURCE_LENGTH, self.model.max_source_length or MAX_SOURCE_LENGTH)
 
     @property
     def signature(self) -> str:
-        """What decides a translation, besides the options."""
+        """Identifies everything but the options that affects a translation."""
         return f"{self.model.signature} lengths-{fingerprint_of(self.predictor)} uncurse-{VERSION}"
 
     def translate(
@@ -101,7 +101,7 @@ class Translator:
     ) -> list[Translation]:
         """Translate lines; the options are those of the command `uncurse translate`.
 
-        Without a `score` it is F1-Norm if the model has a length predictor or a `length_ratio` is given, else
+        `score` defaults to F1-Norm if the model has a length predictor or a `length_ratio` is given, else to
         length norm. `max_length` is 100, "2x+10", "q0.95" or "predicted"; by default the 0.8 quantile of the
         length where the predictor knows it, else 2x+10. With `truncate`, lines that are too long for the model
         are cut, not refused.
@@ -128,7 +128,7 @@ class Translator:
     def translate_shard(self, shard: Shard, options: TranslationOptions) -> Iterator[Translation]:
         """Translate the lines of a shard; results are in their order, each as soon as it can be given.
 
-        What shares a batch is decided within the shard: it is translated in the same way wherever a run begins.
+        What shares a batch is decided within the shard: so a resumed run gives the same output.
         """
         options = options.resolved(self.predictor)
         lines = shard.lines
@@ -137,7 +137,7 @@ class Translator:
         for index, tokens in enumerate(sources):
             if len(tokens) > most and not options.truncate:
                 raise UncurseError(
-                    f"line {shard.first + index} has {len(tokens)} tokens, and the most is {most}: shorten it, or"
+                    f"line {shard.first + index} has {len(tokens)} tokens; the maximum is {most}: shorten it, or"
                     " ask for long lines to be truncated"
                 )
         sources = [tokens[:most] for tokens in sources]
@@ -166,7 +166,7 @@ class Translator:
         return self._target.decode(tokens)
 
     def sentences(self, sources: Sequence[tuple[int, ...]], options: TranslationOptions) -> list[Sentence]:
-        """What a search is told of the tokens of lines."""
+        """Build the `Sentence` (expected and maximum length, prefix) of each source."""
         features = self._features(sources, options)
 
         def alone(index: int) -> Floats:
@@ -176,7 +176,7 @@ class Translator:
         return self._policy(options).sentences(sources, prefixes, features, alone if len(sources) > 1 else None)
 
     def sentences_at(self, lines: Sequence[str], max_lengths: Sequence[MaxLength]) -> list[list[Sentence]]:
-        """What a search is told of lines under each of several maximum lengths, [max_lengths][lines].
+        """Build the `Sentence` of each line under several maximum lengths, [max_lengths][lines].
 
         Each line is encoded alone: what is expected of it does not depend on its neighbours, not even in the last
         bit, which can move a maximum length by a token.
@@ -191,7 +191,7 @@ class Translator:
         return found
 
     def retry(self, sentence: Sentence, found: Result | Trace, options: TranslationOptions) -> Sentence | None:
-        """The sentence as it is searched again, if the default maximum length was too short for it; else None."""
+        """The sentence with a larger maximum length if it must be searched again, else None."""
         return self._policy(options).retry(sentence, found)
 
     def translation(self, line: str, sentence: Sentence, result: Result) -> Translation:
@@ -206,14 +206,14 @@ class Translator:
         return options.policy(self.predictor, self.model.max_target_length)
 
     def _features(self, sources: Sequence[tuple[int, ...]], options: TranslationOptions) -> Floats:
-        """What a predictor wants to know of sources, [sources, size]; a fixed ratio wants nothing."""
+        """Encoder features for the length predictor, [sources, size]; empty if it needs none."""
         predictor = options.predictor(self.predictor)
         return self.model.features(sources) if predictor is not None and predictor.levels else np.empty((0, 0))
 
     def _searched(
         self, sources: list[tuple[int, ...]], options: TranslationOptions
     ) -> Iterator[tuple[int, Sentence, Result]]:
-        """Search for sources of rising length; whenever sentences are proved, others take their place."""
+        """Search for sources of rising length; as sentences finish, others take their place."""
         search = Search(self.model, options.decoding)
         tickets: list[tuple[int, Sentence]] = []  # by ticket: the place of its source
         at = 0
@@ -226,12 +226,12 @@ class Translator:
                 at += len(sentences)
             for ticket, result in search.advance():
                 place, sentence = tickets[ticket]
-                wider = self.retry(sentence, result, options)
-                if wider is None:
+                longer = self.retry(sentence, result, options)
+                if longer is None:
                     yield place, sentence, result
                 else:
-                    search.join([wider])
-                    tickets.append((place, wider))
+                    search.join([longer])
+                    tickets.append((place, longer))
 
 
 def load_translator(options: ModelOptions) -> Translator:
