@@ -11,9 +11,10 @@ from threading import Event
 from types import SimpleNamespace
 
 import pytest
+import torch
 from safetensors.torch import load_file
 from support.gradients import SaveGradients, gradients
-from support.processes import SECONDS, StartedProcess, run, started, training, wait_for_step
+from support.processes import SECONDS, Command, StartedProcess, run, started, training, wait_for_step
 from support.toy_corpus import write_checkpointing_task
 
 from uncurse.errors import UncurseError
@@ -21,6 +22,7 @@ from uncurse.models.lstm.folder import load_folder
 from uncurse.training.checkpoint import load_checkpoint
 from uncurse.training.distributed import SINGLE_PROCESS, _failed_first
 from uncurse.training.loop import Trainer, dropout_seed
+from uncurse.training.loss import supports_bfloat16
 from uncurse.training.recipe import read_recipe
 
 pytestmark = pytest.mark.slow
@@ -127,7 +129,18 @@ def test_a_process_with_other_text_is_refused(recipe: Path, tmp_path: Path) -> N
     with started(tmp_path, work) as processes:
         assert [each.wait() for each in processes] == [2, 2]
         (line,) = lines_of(*processes)
-        assert "process 1 has other text or another recipe than process 0" in line
+        assert "process 1 and process 0 must have the same text and recipe" in line
+
+
+def test_a_process_with_another_precision_is_refused(recipe: Path, tmp_path: Path) -> None:
+    if not supports_bfloat16(torch.device("cpu")):
+        pytest.skip("PyTorch has no bfloat16 LSTM on this CPU")
+    one = training(recipe, tmp_path / "run")
+    other = Command((*one.arguments, "--precision", "bfloat16"))
+    with started(tmp_path, [one, other]) as processes:
+        assert [each.wait() for each in processes] == [2, 2]
+        (line,) = lines_of(*processes)
+        assert "process 1 and process 0 must have the same versions, kind of CPU and precision" in line
 
 
 @pytest.mark.parametrize("frozen", [0, 1])

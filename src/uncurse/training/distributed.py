@@ -75,6 +75,11 @@ class ProcessGroup:
             dist.broadcast(received, 0)
         return received.cpu().numpy().tobytes()
 
+    def require_same(self, own: str, what: str) -> None:
+        """Refuse a process that differs from rank 0, where the result would be a worse model."""
+        if self.broadcast_from_rank0(own.encode()) != own.encode():
+            raise UncurseError(f"process {self.rank} and process 0 must have the same {what}")
+
     def barrier(self) -> None:
         """Wait until every process has come here."""
         self.all_reduce_sum([torch.zeros(1)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, final
 
@@ -49,17 +50,25 @@ class TrainingLog:
         self._path = folder / "log.csv"
         history = read_log(self._path) if self._path.exists() else []
         self._rows = [row for row in history if int(row["step"]) <= step]
-        self._events = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
+        events = folder / "tensorboard"
+        for path in events.glob("events.out.tfevents.*"):
+            path.unlink()  # TensorBoard reads files in the order of their times, and a clock may be set back
+        self._events = SummaryWriter(str(events))
+        for row in self._rows:
+            self._add_events(row)
 
     def write(self, *values: float) -> None:
         """Add a row."""
         self._rows.append({name: _formatted(value) for name, value in zip(LOG_COLUMNS, values, strict=True)})
-        for name, value in zip(LOG_COLUMNS[3:], values[3:], strict=True):
-            self._events.add_scalar(name, value, int(values[0]))
-        self._events.flush()
+        self._add_events(self._rows[-1])
         lines = [",".join(LOG_COLUMNS), *(",".join(row[name] for name in LOG_COLUMNS) for row in self._rows)]
         atomic_write(self._path, ("\n".join(lines) + "\n").encode())
         plot_history(self._path.with_name("perplexity.png"), self._rows)
+
+    def _add_events(self, row: Mapping[str, str]) -> None:
+        for name in LOG_COLUMNS[3:]:
+            self._events.add_scalar(name, float(row[name]), int(row["step"]))
+        self._events.flush()
 
 
 def _formatted(value: float) -> str:

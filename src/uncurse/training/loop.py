@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -20,14 +20,15 @@ from uncurse.errors import UncurseError
 from uncurse.models.lstm.network import AttentionalLSTM, LSTMShape
 from uncurse.signals import handle_signals
 from uncurse.training.checkpoint import Checkpoint, adam_tensors, restore_adam
-from uncurse.training.data import with_batch_count
 from uncurse.training.distributed import SINGLE_PROCESS, LostProcessError, ProcessGroup
+from uncurse.training.environment import current_environment, environment_changes
 from uncurse.training.export import export_model
 from uncurse.training.loss import batch_loss, supports_bfloat16
 from uncurse.training.precision import Precision
 from uncurse.training.progress import TrainingProgress, training_progress
 from uncurse.training.recipe import Recipe
 from uncurse.training.run_folder import BEST, LAST, RunFolder, RunMetadata
+from uncurse.training.schedule import Schedule
 from uncurse.training.training_data import TrainingData, load_training_data
 
 EVALUATION_STEPS: Final = 500  # the development pairs are scored this often, and at the end of each epoch
@@ -55,6 +56,8 @@ class Trainer:
                 f"precision {precision.value!r} is not allowed: PyTorch cannot train LSTMs in it on this"
                 f" {processes.device.type}"
             )
+        environment = current_environment(processes.device, precision)
+        processes.require_same(repr(environment), "versions, kind of CPU and precision")
         self._config = recipe.training
         self._processes = processes
         self._precision = precision
@@ -67,19 +70,15 @@ class Trainer:
             weight_decay=self._config.weight_decay,
             fused=True,  # one pass over the parameters instead of ten
         )
-        self._steps_per_epoch = len(self._data.train.shuffled_batches(self._config, 1))
+        self.schedule = Schedule(self._data.train, self._config)
         self._stop = False
         self._metadata = RunMetadata(
             recipe=sha256(repr(recipe).encode()).hexdigest(),
             data=self._data.fingerprint,
             processes=processes.size,
+            environment={**environment, "threads": str(torch.get_num_threads())},
         )
         self._resume()
-
-    @property
-    def total_steps(self) -> int:
-        """The number of batches in the whole run."""
-        return self._config.epochs * self._steps_per_epoch
 
     def run(self) -> None:
         """Train to the end, or until a signal asks to stop; either way a checkpoint is saved."""
@@ -89,15 +88,21 @@ class Trainer:
     def _run(self) -> None:
         log = self._folder.log(self._metadata.step)
         saved = time.monotonic()
-        with training_progress(self.total_steps, self._metadata.step, self._processes.is_rank_zero) as progress:
-            for epoch, chosen in self.batches():
+        with training_progress(
+            self.schedule.total_steps, self._metadata.step, self._processes.is_rank_zero
+        ) as progress:
+            if self._metadata.step:
+                progress.print(f"resuming at step {self._metadata.step} of {self.schedule.total_steps}")
+            if self._changes:
+                progress.print(f"{self._changes}: weights may round differently from those of an unbroken run")
+            for epoch, chosen in self.schedule.batches_from(self._metadata.step):
                 stop = self.train_step(chosen)
                 step = self._metadata.step
                 progress.advance(step, epoch, self.perplexity, self._data.train.target_tokens(chosen))
-                if step % self._steps_per_epoch == 0 or step % EVALUATION_STEPS == 0:
+                if step % self.schedule.steps_per_epoch == 0 or step % EVALUATION_STEPS == 0:
                     dev = self._evaluate(epoch, progress)
                     if log is not None:
-                        tokens, rate = self._metadata.tokens, self._learning_rate()
+                        tokens, rate = self._metadata.tokens, self.schedule.learning_rate(step)
                         log.write(step, epoch, tokens, self.perplexity, dev, rate, progress.speed)
                 if stop or time.monotonic() - saved > 60 * self._config.checkpoint_minutes:
                     self._folder.save(LAST, self._checkpoint())
@@ -157,7 +162,7 @@ class Trainer:
                 " learning_rate; the last checkpoint is intact"
             )
         for group in self._optimizer.param_groups:
-            group["lr"] = self._learning_rate()
+            group["lr"] = self.schedule.learning_rate(before.step)
         self._optimizer.step()
         self._metadata = replace(
             before,
@@ -193,24 +198,6 @@ class Trainer:
         value, stop = loss_and_stop.tolist()
         return value, stop > 0
 
-    def _learning_rate(self) -> float:
-        """Linear warm-up, then linear decay to 0."""
-        step, warmup = self._metadata.step + 1, self._config.warmup_steps
-        rising = step / max(warmup, 1)
-        falling = (self.total_steps - step + 1) / max(self.total_steps - warmup, 1)
-        return self._config.learning_rate * min(rising, falling, 1.0)
-
-    def batches(self) -> Iterator[tuple[int, list[int]]]:
-        """The batches that are left, each with the number of its epoch."""
-        first, done = divmod(self._metadata.step, self._steps_per_epoch)
-        for epoch in range(first + 1, self._config.epochs + 1):
-            batches = with_batch_count(
-                self._data.train.shuffled_batches(self._config, epoch), self._steps_per_epoch
-            )
-            for chosen in batches[done:]:
-                yield epoch, chosen
-            done = 0
-
     def _weights(self) -> dict[str, Tensor]:
         return dict(self.network.named_parameters())
 
@@ -222,13 +209,14 @@ class Trainer:
         weights = self._weights()
         checkpoint, metadata = self._folder.last_or_first(weights, self._metadata)
         try:
-            if not 0 <= metadata.step <= self.total_steps:
-                raise UncurseError(f"step {metadata.step} is not one of the {self.total_steps} steps")
+            if not 0 <= metadata.step <= self.schedule.total_steps:
+                raise UncurseError(f"step {metadata.step} is not one of the {self.schedule.total_steps} steps")
             self.network.load_weights(checkpoint.tensors)
             restore_adam(self._optimizer, list(weights), checkpoint.tensors)
         except UncurseError as error:
             raise UncurseError(f"{self._folder.path / LAST} is not a checkpoint of this run: {error}") from error
-        self._metadata = metadata
+        self._changes = environment_changes(metadata.environment, self._metadata.environment)
+        self._metadata = replace(metadata, environment=self._metadata.environment)
 
     def _ask_to_stop(self, _: int) -> None:
         self._stop = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -30,6 +30,7 @@ class RunMetadata:
     recipe: str  # a checksum
     data: str  # a checksum of the text and the tokenizers
     processes: int
+    environment: Mapping[str, str]  # see environment.py
     step: int = 0
     tokens: int = 0  # target tokens so far
     loss: float | None = None  # per token, a moving average
@@ -69,9 +70,16 @@ class RunFolder:
             raise UncurseError(f"{self.path / name}: {error}") from error
 
     def save(self, name: str, checkpoint: Checkpoint) -> None:
-        """Write a checkpoint."""
-        if self._processes.is_rank_zero:
+        """Write a checkpoint; if that fails, the one before is still there."""
+        if not self._processes.is_rank_zero:
+            return
+        try:
             save_checkpoint(self.path / name, checkpoint)
+        except OSError as error:
+            reason = (
+                f"{error.strerror or error}; the last checkpoint is intact, and the same command resumes from it"
+            )
+            raise OSError(error.errno, reason, str(self.path / name)) from error
 
     def last_or_first(self, tensors: dict[str, Tensor], expected: RunMetadata) -> tuple[Checkpoint, RunMetadata]:
         """The last checkpoint; a new run saves the given one, and every process starts from the same weights."""

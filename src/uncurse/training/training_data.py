@@ -33,7 +33,7 @@ def load_training_data(recipe: Recipe, root: Path, folder: RunFolder, processes:
     """Read the text, and train the tokenizers unless the folder has them."""
     train, dev = read_parallel(recipe.data.train, root), read_parallel(recipe.data.dev, root)
     text = train.fingerprint + dev.fingerprint
-    _require_same_input(text + repr(recipe), processes)
+    processes.require_same(text + repr(recipe), "text and recipe")
     targets = [line for lines in train.targets for line in lines]
     config = recipe.tokenizer
     source = folder.tokenizer(
@@ -48,12 +48,6 @@ def load_training_data(recipe: Recipe, root: Path, folder: RunFolder, processes:
         dev=SentencePairs(dev, source, target, longest),
         fingerprint=sha256(text.encode() + source.model + target.model).hexdigest(),
     )
-
-
-def _require_same_input(own: str, processes: ProcessGroup) -> None:
-    """A process with other text than rank 0 is an error, not a worse model."""
-    if processes.broadcast_from_rank0(own.encode()) != own.encode():
-        raise UncurseError(f"process {processes.rank} has other text or another recipe than process 0")
 
 
 def _train(side: str, lines: Sequence[str], vocab_size: int, lowercase: bool) -> SentencePieceTokenizer:
