@@ -19,7 +19,7 @@ from support.tiny_study import (
 )
 
 from uncurse import Certificate, Decoding, UncurseError, beam_search
-from uncurse.evaluation.bootstrap import bleu_of, bleu_statistics
+from uncurse.evaluation.bleu import bleu_of, bleu_statistics
 from uncurse.search.forced_decoding import force_decode
 from uncurse.study.evaluate import evaluate
 from uncurse.study.findings import Findings

@@ -91,7 +91,7 @@ class _Evaluation:
         decodings = [study.decoding(beam_size, self._score(each, beam_size), each.stop) for each in methods]
         found = judge_set(test_set, traces, decodings, self._caches[name], self._references[name])
         outputs = {method.name: each for method, each in zip(methods, found, strict=True)}
-        exhaustive = _exhaustive_steps(traces, test_set)
+        exhaustive = _exhaustive_steps(traces, test_set.judged_max_lengths(traces))
         rows = (
             int(trace.rows_before[steps - 1]) for trace, steps in zip(traces, exhaustive.tolist(), strict=True)
         )
@@ -118,7 +118,7 @@ class _Evaluation:
         decodings += [study.decoding(size, score, EXHAUSTIVE) for score in scores.values()]
         found = judge_set(test_set, traces, decodings, self._caches["test"], self._references["test"])
         optimum = {name: each.scores for name, each in zip(scores, found[len(pairs) :], strict=True)}
-        exhaustive = _exhaustive_steps(traces, test_set)
+        exhaustive = _exhaustive_steps(traces, test_set.judged_max_lengths(traces))
         return tuple(
             StopCell(name, spec, measures_of(each, exhaustive), float((each.scores < optimum[name]).mean()))
             for (name, spec), each in zip(pairs, found, strict=False)
@@ -137,14 +137,13 @@ class _Evaluation:
         decodings = [study.decoding(size, self._score(method, size), stop) for method, stop in pairs]
         cells = []
         for name in study.plan.max_lengths:
-            most = test_set.max_lengths[name]
+            most = test_set.judged_max_lengths(traces, test_set.max_lengths[name])
             found = judge_set(test_set, traces, decodings, self._caches["dev"], self._references["dev"], most)
-            exhaustive = _exhaustive_steps(traces, test_set, most)
-            mean = fmean(test_set.judged_max_lengths(traces, most))
+            exhaustive = _exhaustive_steps(traces, most)
             cells += [
                 MaxLengthCell(
                     max_length=name,
-                    mean_max_length=mean,
+                    mean_max_length=fmean(most),
                     method=method.name,
                     stop=stop,
                     measures=measures_of(each, exhaustive),
@@ -165,7 +164,7 @@ class _Evaluation:
             test_set, traces, decodings, self._caches[name], self._references[name],
             expected_lengths=test_set.reference_lengths.mean(axis=1).tolist(),
         )  # fmt: skip
-        exhaustive = _exhaustive_steps(traces, test_set)
+        exhaustive = _exhaustive_steps(traces, test_set.judged_max_lengths(traces))
         return {method.name: measures_of(each, exhaustive) for method, each in zip(methods, found, strict=True)}
 
     def systems(self) -> dict[str, dict[str, Ints]]:
@@ -212,8 +211,6 @@ class _Evaluation:
         return MissedOptima(missed, known)
 
 
-def _exhaustive_steps(
-    traces: Sequence[Trace], test_set: TestSet, max_lengths: Sequence[int] | None = None
-) -> Ints:
+def _exhaustive_steps(traces: Sequence[Trace], max_lengths: Sequence[int]) -> Ints:
     """How far an exhaustive search of each sentence goes, [sentences]."""
-    return np.minimum([trace.steps for trace in traces], test_set.judged_max_lengths(traces, max_lengths))
+    return np.minimum([trace.steps for trace in traces], max_lengths)

@@ -11,7 +11,7 @@ from typing import final
 import numpy as np
 
 from uncurse.arrays import Ints
-from uncurse.evaluation.bootstrap import bleu_of
+from uncurse.evaluation.bleu import bleu_of
 from uncurse.scoring.result import Certificate
 from uncurse.study.outputs import Outputs
 

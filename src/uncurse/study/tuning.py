@@ -9,7 +9,7 @@ from typing import final
 
 import numpy as np
 
-from uncurse.evaluation.bootstrap import bleu_of
+from uncurse.evaluation.bleu import bleu_of
 from uncurse.scoring.rescorer import Paths, Rescorer, Rewards, Source
 from uncurse.scoring.stopping import RULES
 from uncurse.search.scored_trace import ScoredTrace

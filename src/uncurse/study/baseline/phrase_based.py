@@ -23,7 +23,7 @@ from thot.translation import SmtDecoder, SmtModel, TranslationData
 
 from uncurse.arrays import Floats, Ints
 from uncurse.errors import UncurseError
-from uncurse.evaluation.bootstrap import bleu_of, bleu_statistics
+from uncurse.evaluation.bleu import bleu_of, bleu_statistics
 from uncurse.storage.atomic import atomic_write
 from uncurse.storage.checksums import dump_checksummed, load_checksummed
 from uncurse.storage.strict_json import read_json
