@@ -13,7 +13,8 @@ from fuzz.readers import readers
 from uncurse import UncurseError
 from uncurse.cli import MAX_MESSAGE, _fail, main
 from uncurse.storage.strict_json import parse_json, read_json
-from uncurse.text.corpus_formats import LONGEST_LINE, read_sentences
+from uncurse.text.corpus_formats import read_sentences
+from uncurse.text.lines import LONGEST_LINE
 from uncurse.text.marian_tokenizer import Vocabulary
 from uncurse.text.sentencepiece_tokenizer import SentencePieceTokenizer
 from uncurse.training.recipe import read_recipe

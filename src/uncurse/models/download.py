@@ -22,8 +22,9 @@ from tempfile import TemporaryDirectory
 from typing import IO, Final
 
 from uncurse.errors import UncurseError
+from uncurse.models.loaded_model import MAX_WEIGHT_BYTES
 from uncurse.models.pretrained_models import PretrainedModel, find_pretrained, get_pretrained
-from uncurse.storage.atomic import atomic_write
+from uncurse.storage.atomic import atomic_write, open_regular_file
 from uncurse.storage.strict_json import read_json
 
 MANIFEST: Final = "origin.json"
@@ -108,9 +109,10 @@ def check_files(folder: Path, paths: Sequence[Path]) -> list[bytes]:
 
 
 def _manifest(folder: Path) -> dict[str, str]:
+    manifest = read_json(folder / MANIFEST)
     try:
-        return {str(file["name"]): str(file["sha256"]) for file in read_json(folder / MANIFEST)["files"]}
-    except (ValueError, LookupError, TypeError):
+        return {str(file["name"]): str(file["sha256"]) for file in manifest["files"]}
+    except (LookupError, TypeError):
         raise UncurseError(f"{folder / MANIFEST} is not the manifest of a model") from None
 
 
@@ -250,7 +252,7 @@ def _copy(source: BufferedIOBase | IO[bytes], path: Path, max_bytes: int) -> Non
 
 
 def _sha256(path: Path) -> bytes:
-    with path.open("rb") as file:
+    with open_regular_file(path, MAX_WEIGHT_BYTES) as file:
         return hashlib.file_digest(file, "sha256").digest()
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, TypeVar, final
+from typing import Any, Final, Protocol, TypeVar, final
 
 from uncurse.arrays import Floats
 from uncurse.lengths.predictors import LengthPredictor
 from uncurse.search.step_model import State, StepModel
 from uncurse.text.tokenizer import Tokenizer
 
+MAX_WEIGHT_BYTES: Final = 1 << 35  # of a file; the largest translation models have some 7 GB
 S = TypeVar("S", bound=State)
 
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from uncurse.arrays import Floats
-
-MAX_WEIGHT_BYTES: Final = 1 << 35  # of a file of weights; the translation models that this is for have up to 7 GB
 
 
 def to_float64(values: Tensor) -> Floats:

@@ -6,6 +6,7 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
 
@@ -52,8 +53,9 @@ def remove_partial(folder: Path) -> None:
         left.unlink(missing_ok=True)
 
 
-def read_regular_file(path: Path, max_bytes: int) -> bytes:
-    """The bytes of a file; a folder, a pipe, a device or more than so many bytes is refused.
+@contextmanager
+def open_regular_file(path: Path, max_bytes: int) -> Iterator[BufferedReader]:
+    """A file to read from; a folder, a pipe, a device or more than so many bytes is refused.
 
     A pipe could block forever, and a device such as /dev/zero never ends.
     """
@@ -63,7 +65,14 @@ def read_regular_file(path: Path, max_bytes: int) -> bytes:
     if found.st_size > max_bytes:
         raise UncurseError(f"{path} has more than {max_bytes} bytes")
     with path.open("rb") as file:
-        content = file.read(found.st_size + 1)  # not max_bytes: `read` allocates what it is asked for
-    if len(content) > found.st_size:
+        yield file
+
+
+def read_regular_file(path: Path, max_bytes: int) -> bytes:
+    """The bytes of a file; see `open_regular_file`."""
+    with open_regular_file(path, max_bytes) as file:
+        size = path.stat().st_size
+        content = file.read(size + 1)  # not max_bytes: `read` allocates what it is asked for
+    if len(content) > size:
         raise UncurseError(f"{path} is being written to")
     return content

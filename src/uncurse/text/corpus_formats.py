@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from uncurse.errors import UncurseError
 from uncurse.storage.strict_json import parse_json
+from uncurse.text.lines import LONGEST_LINE, decode_lines
 
 if TYPE_CHECKING:
     import pyarrow
 
-LONGEST_LINE: Final = 1 << 20  # bytes; a file without a line break would fill the memory
 FIELD: Final = "text"  # the field of a JSON line, or the column of a Parquet file, that holds the sentence
 
 
@@ -63,13 +63,7 @@ def write_corpus(corpus_format: CorpusFormat, contents: Iterable[bytes], file: B
 
 
 def _decoded(file: BinaryIO, name: str) -> Iterator[str]:
-    for number, raw in enumerate(iter(lambda: file.readline(LONGEST_LINE + 1), b""), start=1):
-        if len(raw) > LONGEST_LINE:
-            raise UncurseError(f"{name}, line {number} has more than {LONGEST_LINE} bytes")
-        try:
-            yield raw.decode("utf-8").rstrip("\r\n")
-        except UnicodeDecodeError:
-            raise UncurseError(f"{name}, line {number}: not valid UTF-8") from None
+    return (line.rstrip("\r") for line in decode_lines(file, name))
 
 
 def _fields(lines: Iterator[str], path: Path) -> Iterator[str]:

@@ -1,19 +1,28 @@
-"""UTF-8 text files as lists of lines."""
+"""UTF-8 text, line by line."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO, Final
 
 from uncurse.errors import UncurseError
+
+LONGEST_LINE: Final = 1 << 20  # bytes; a file without a line break would fill the memory
 
 
 def read_lines(path: Path) -> list[str]:
     """The lines of a UTF-8 file."""
-    raw = path.read_bytes()
-    try:
-        text = raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise UncurseError(f"{path}, line {line}: not valid UTF-8") from None
-    lines = text.split("\n")
-    return lines[:-1] if lines[-1] == "" else lines
+    with path.open("rb") as file:
+        return list(decode_lines(file, str(path)))
+
+
+def decode_lines(file: BinaryIO, name: str) -> Iterator[str]:
+    """The lines of a UTF-8 stream without their line breaks; errors give its name and the number of the line."""
+    for number, raw in enumerate(iter(lambda: file.readline(LONGEST_LINE + 1), b""), start=1):
+        if len(raw) > LONGEST_LINE:
+            raise UncurseError(f"{name}, line {number} has more than {LONGEST_LINE} bytes")
+        try:
+            yield raw.decode("utf-8").removesuffix("\n")
+        except UnicodeDecodeError:
+            raise UncurseError(f"{name}, line {number}: not valid UTF-8") from None

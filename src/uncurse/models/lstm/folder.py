@@ -18,10 +18,9 @@ from uncurse.errors import UncurseError
 from uncurse.lengths.predictor_file import find_predictor
 from uncurse.lengths.predictors import FixedRatio
 from uncurse.models.devices import device_of
-from uncurse.models.loaded_model import LoadedModel
+from uncurse.models.loaded_model import MAX_WEIGHT_BYTES, LoadedModel
 from uncurse.models.lstm.network import AttentionalLSTM, LSTMShape, network_of
 from uncurse.models.lstm.step_model import LSTMStepModel
-from uncurse.models.tensors import MAX_WEIGHT_BYTES
 from uncurse.storage.atomic import atomic_write, read_regular_file
 from uncurse.storage.strict_json import read_json
 from uncurse.storage.toml_config import built
