@@ -34,9 +34,9 @@ from support.toy_corpus import WORDS, translated
 
 import uncurse
 import uncurse.models.download as downloads
-from uncurse import UncurseError
 from uncurse.lengths.predictor_file import LENGTH, load_predictor, save_predictor
 from uncurse.lengths.predictors import MLPLength
+from uncurse.models.archive import unpack_model
 from uncurse.models.lstm.folder import DESCRIPTION, FILES, save_model
 from uncurse.models.lstm.network import AttentionalLSTM, LSTMShape
 from uncurse.models.marian.huggingface_file import save_marian
@@ -193,10 +193,7 @@ ENTRY = PretrainedModel(
 def archives(folder: Path) -> Iterator[Reader]:
     def unpack(place: Path) -> str:
         whole = place / "inside" / "whole"
-        try:
-            downloads._unpack(ENTRY, place / "toy-1.0.tar.gz", whole)
-        except downloads._UNPACKING_ERRORS as error:
-            raise UncurseError(str(error)) from error
+        unpack_model(ENTRY, place / "toy-1.0.tar.gz", whole)
         allowed = {"toy-1.0.tar", "toy-1.0.tar.gz", *(f"inside/whole/{name}" for name in WANTED)}
         if not set(files_in(place)) <= allowed:
             raise AssertionError(f"written elsewhere: {sorted(files_in(place))}")

@@ -17,6 +17,7 @@ import pytest
 from support.toy_registry import ARCHIVE, CONTENTS, PACKAGE, Registry, tarred, toy, zipped
 
 import uncurse.models.download as download_module
+from uncurse.models import archive
 from uncurse.models.download import MANIFEST, download, downloaded_folder, verify
 from uncurse.models.pretrained_models import PRETRAINED, find_pretrained
 
@@ -203,15 +204,15 @@ def test_no_more_is_unpacked_than_a_header_says(registry: Registry) -> None:
 
 
 def test_copying_stops_at_the_maximum_size(tmp_path: Path) -> None:
-    download_module._copy(io.BytesIO(bytes(10)), tmp_path / "enough", 10)
+    archive._copy(io.BytesIO(bytes(10)), tmp_path / "enough", 10)
     with pytest.raises(ValueError, match="more than 10 bytes"):
-        download_module._copy(io.BytesIO(bytes(11)), tmp_path / "more", 10)
+        archive._copy(io.BytesIO(bytes(11)), tmp_path / "more", 10)
     assert (tmp_path / "enough").stat().st_size == 10
     assert (tmp_path / "more").stat().st_size == 0
 
 
 def test_a_decompression_bomb_is_given_up(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(download_module, "_MAX_UNPACKED", 1 << 20)
+    monkeypatch.setattr(archive, "MAX_UNPACKED", 1 << 20)
     bomb = gzip.compress(bytes(5 << 20))
     registry.offer(toy(bomb), bomb)
     with pytest.raises(ValueError, match="more than 1048576 bytes"):
@@ -261,6 +262,6 @@ def test_the_pretrained_models_have_unique_names_checksums_and_licences() -> Non
     for entry in PRETRAINED:
         for sha256 in (entry.source.sha256, *(file.sha256 for file in entry.files)):
             assert len(bytes.fromhex(sha256)) == 32
-        assert entry.size < download_module._MAX_UNPACKED
+        assert entry.size < archive.MAX_UNPACKED
         assert entry.licence
         assert entry.attribution

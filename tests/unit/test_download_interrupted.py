@@ -18,14 +18,14 @@ from uncurse.models.pretrained_models import PretrainedModel
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
-@pytest.mark.parametrize("step", ["_unpack", "_copy", "atomic_write", "verify"])
+@pytest.mark.parametrize("step", ["_fetch_archive", "unpack_model", "atomic_write", "verify"])
 def test_an_interruption_leaves_nothing_behind(
     registry: Registry, monkeypatch: pytest.MonkeyPatch, step: str, error: type[BaseException]
 ) -> None:
-    right = getattr(download_module, step)
+    original = getattr(download_module, step)
 
     def cut_short(*arguments: object) -> None:
-        right(*arguments)
+        original(*arguments)
         raise error
 
     with monkeypatch.context() as patch:
@@ -47,7 +47,7 @@ def test_the_model_appears_in_one_step(registry: Registry, monkeypatch: pytest.M
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", ["_fetch_archive", "_unpack", "verify", "_install"])
+@pytest.mark.parametrize("step", ["_fetch_archive", "unpack_model", "verify", "_install"])
 def test_a_killed_process_leaves_no_partial_model_and_the_next_call_cleans_up(
     registry: Registry, tmp_path: Path, step: str
 ) -> None:

@@ -12,8 +12,10 @@ from support.toy_registry import ARCHIVE, Registry, toy
 from typer.testing import CliRunner, Result
 
 import uncurse.cli.models as command
+from uncurse.errors import UncurseError
 from uncurse.models import pretrained_models
-from uncurse.models.download import download, verify
+from uncurse.models.download import download, downloaded_folder, verify
+from uncurse.models.pretrained_models import BUNDLED
 
 
 @pytest.fixture
@@ -78,21 +80,22 @@ def run(*arguments: str) -> Result:
 def test_the_list_says_how_to_download_a_model_and_then_where_it_is(
     registry: Registry, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    boxed = tmp_path / "box-zh-en"
-    monkeypatch.setattr(command, "BUNDLED", boxed)
+    bundled = tmp_path / "bundled-zh-en"
+    monkeypatch.setattr(command, "BUNDLED", bundled)
     before = run()
     assert before.exit_code == 0
     for words in ("Chinese to English, 1 MB", "made by nobody", "licence: CC0", "from: toy 1.0"):
         assert words in before.output
     assert "not downloaded; uncurse models get toy-zh-en" in before.output
-    assert "box-zh-en" not in before.output
+    assert "bundled-zh-en" not in before.output
     folder = download("toy-zh-en")
-    boxed.mkdir()
+    bundled.mkdir()
     after = run()
     assert f"downloaded, in {folder}\n" in after.output
     assert "not downloaded" not in after.output
-    assert f"comes with uncurse, in {boxed}" in after.output
-    assert str(boxed) in run("get", "box-zh-en").output
+    assert f"comes with uncurse, in {bundled}\n" in after.output
+    assert "licence: CC BY-SA 4.0" in after.output
+    assert str(bundled) in run("get", "bundled-zh-en").output
     assert registry.downloads == 1
 
 
@@ -109,3 +112,34 @@ def test_get_of_an_unknown_model_is_an_error_with_the_nearest_name(registry: Reg
     done = run("get", "toi-zh-en")
     assert str(done.exception) == "unknown model 'toi-zh-en'; did you mean 'toy-zh-en'?"
     assert done.output == ""
+
+
+def test_remove_deletes_a_model_and_says_how_much_that_was(registry: Registry) -> None:
+    folder = download("toy-zh-en")
+    done = run("remove", "toy-zh-en")
+    assert (done.exit_code, done.stdout) == (0, f"removed {folder}, 1 MB\n")
+    assert registry.files() == []
+    assert downloaded_folder("toy-zh-en") is None
+    verify(download("toy-zh-en"))
+
+
+def test_remove_deletes_what_is_left_of_a_damaged_model(registry: Registry) -> None:
+    folder = download("toy-zh-en")
+    (folder / "model" / "model.bin").unlink()
+    assert run("remove", "toy-zh-en").exit_code == 0
+    assert registry.files() == []
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("toy-zh-en", "toy-zh-en is not downloaded"),
+        ("toi-zh-en", "unknown model 'toi-zh-en'; did you mean 'toy-zh-en'?"),
+        ("..", "unknown model '..'; valid: toy-zh-en"),
+        (BUNDLED.name, f"{BUNDLED.name} comes with uncurse and cannot be removed"),
+    ],
+)
+def test_only_a_downloaded_model_can_be_removed(registry: Registry, name: str, message: str) -> None:
+    done = run("remove", name)
+    assert isinstance(done.exception, UncurseError)
+    assert str(done.exception) == message

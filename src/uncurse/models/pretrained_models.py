@@ -9,6 +9,7 @@ from typing import Final, final
 from uncurse.errors import UncurseError, nearest
 
 BUNDLED: Final = Path(__file__).parent / "pretrained" / "zh-en-small"
+BUNDLED_LICENCE: Final = "CC BY-SA 4.0, https://creativecommons.org/licenses/by-sa/4.0/"
 
 
 @final
