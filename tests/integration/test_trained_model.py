@@ -16,6 +16,7 @@ from uncurse.cli import main
 from uncurse.errors import UncurseError
 from uncurse.lengths.predictor_file import LENGTH, load_predictor, save_predictor
 from uncurse.lengths.predictors import MLPLength
+from uncurse.models.download import MANIFEST
 from uncurse.models.lstm.folder import load_folder
 from uncurse.models.pretrained_models import BUNDLED
 from uncurse.scoring.decoding import Sentence
@@ -147,14 +148,18 @@ def test_fit_length_reports_every_test_text(
     assert load_predictor(out, load_folder(model).fingerprint).levels
 
 
-def test_fit_length_never_writes_into_the_package(task: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before = sorted(BUNDLED.iterdir())
-    for name in ("zh-en-small", str(BUNDLED)):
+def test_fit_length_never_writes_into_a_bundled_or_downloaded_model(
+    task: Path, model_without_predictor: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (model_without_predictor / MANIFEST).write_text("{}")  # as in every folder that was downloaded
+    folders = (BUNDLED, model_without_predictor)
+    before = [sorted(folder.iterdir()) for folder in folders]
+    for name in ("zh-en-small", *map(str, folders)):
         with pytest.raises(SystemExit) as stopped:
             main(["fit-length", "--model", name, *text_options(task)])
         assert stopped.value.code == 2
         assert "name the file to write with --out" in capsys.readouterr().err
-    assert sorted(BUNDLED.iterdir()) == before
+    assert [sorted(folder.iterdir()) for folder in folders] == before
 
 
 def test_fit_length_refuses_a_file_that_it_cannot_write_before_it_fits(

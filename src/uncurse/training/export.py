@@ -22,10 +22,11 @@ LENGTH_PAIRS: Final = 60_000  # more do not improve a length predictor
 def export_model(folder: RunFolder, network: AttentionalLSTM, data: TrainingData) -> Path:
     """Write the best weights as a model folder, with a length predictor fitted to them."""
     path = folder.path / BEST
+    best = load_checkpoint(path)
     try:
-        network.load_weights(load_checkpoint(path).tensors)
+        network.load_weights(best.tensors)
     except UncurseError as error:
-        raise UncurseError(f"{path} cannot be used: {error}") from error
+        raise UncurseError(f"{path} is not a checkpoint of this run: {error}") from error
     save_model(folder.model, network, data.source, data.target, data.train.length_ratio, torch.float16)
     loaded = load_folder(folder.model)
     predictor = fit_length(data.train.length_sample(loaded.model, LENGTH_PAIRS))

@@ -91,7 +91,7 @@ class Trainer:
         with training_progress(
             self.schedule.total_steps, self._metadata.step, self._processes.is_rank_zero
         ) as progress:
-            if self._metadata.step:
+            if 0 < self._metadata.step < self.schedule.total_steps:
                 progress.print(f"resuming at step {self._metadata.step} of {self.schedule.total_steps}")
             if self._changes:
                 progress.print(f"{self._changes}: weights may round differently from those of an unbroken run")
