@@ -6,8 +6,11 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from support.tiny_marian import tiny_weights
 
 from uncurse.models.marian import linear, output_layer
@@ -120,3 +123,44 @@ def test_weights_that_are_stored_as_int8_are_used_as_they_are() -> None:
     values, step = weight.quantize()
     assert values is weight.values
     assert torch.allclose(values.float() * step[:, None], weight.dequantize())
+
+
+SHAPES = st.tuples(
+    st.sampled_from([0, 1, 2, 3, 17]), st.integers(1, 70), st.integers(1, 70)
+)  # rows, inputs, outputs
+
+
+@needs_onednn
+@pytest.mark.parametrize("kind", [PlainInt8, OneDNNInt8])
+@given(SHAPES, st.integers(0, 2**32 - 1))
+def test_int8_kernels_are_exact_for_any_shape(
+    kind: type[PlainInt8 | OneDNNInt8], shape: tuple[int, int, int], seed: int
+) -> None:
+    rows, inputs, outputs = shape
+    random, max_value = np.random.default_rng(seed), max_quantized_value()
+    values = random.integers(0, max_value + 1, (rows, inputs), dtype=np.uint8)
+    weight = random.integers(-127, 128, (outputs, inputs), dtype=np.int8)
+    found = kind(torch.from_numpy(weight), torch.ones(outputs), max_value)(torch.from_numpy(values))
+    assert found.shape == (rows, outputs)
+    assert np.array_equal(found.numpy(), values.astype(np.int64) @ weight.astype(np.int64).T)
+
+
+@pytest.mark.parametrize("compute_type", list(ComputeType))
+@given(SHAPES, st.integers(0, 2**32 - 1), st.booleans())
+def test_linear_layers_are_right_for_any_shape(
+    compute_type: ComputeType, shape: tuple[int, int, int], seed: int, with_bias: bool
+) -> None:
+    rows, inputs, outputs = shape
+    random = np.random.default_rng(seed)
+    values = random.normal(size=(rows, inputs)) + random.normal(scale=3.0, size=(rows, 1))
+    weight, bias = random.normal(size=(outputs, inputs)), random.normal(size=outputs) * with_bias
+    tensors = [torch.from_numpy(each.astype(np.float32)) for each in (values, weight, bias)]
+    layer = make_linear(Weight(tensors[1]), tensors[2] if with_bias else None, compute_type)
+    found = layer(LinearInput(tensors[0])).numpy()
+    assert found.shape == (rows, outputs)
+    relative = {"float32": 1e-5, "int8": 0.02, "bfloat16": 0.02, "float16": 3e-3}[compute_type]
+    bound = relative * (np.abs(values) @ np.abs(weight).T + np.abs(bias) + 1.0)
+    if compute_type is ComputeType.INT8:  # a step of a row is shared by all its values, one of weights likewise
+        widest = np.abs(values).max(axis=1, keepdims=True) * np.abs(weight).max(axis=1) * inputs
+        bound = bound + relative * widest
+    assert (np.abs(found - (values @ weight.T + bias)) <= bound).all()

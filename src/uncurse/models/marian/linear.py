@@ -108,7 +108,7 @@ class Int8Linear:
         quantized = inputs.quantized(self._kernel.max_value)
         outputs = self._kernel(quantized.values)
         torch.addcmul(self._bias, outputs, quantized.step, out=outputs)
-        return outputs.addcmul_(quantized.minimum, self._sums).view(*inputs.rows.shape[:-1], -1)
+        return outputs.addcmul_(quantized.minimum, self._sums).view(*inputs.rows.shape[:-1], len(self._sums))
 
 
 def make_linear(weight: Weight, bias: Tensor | None, compute_type: ComputeType) -> Linear:

@@ -8,6 +8,7 @@ from typing import Protocol, Self, final
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 
 @final
@@ -93,13 +94,15 @@ class PlainInt8:
 
     def __init__(self, weight: Tensor, step: Tensor, max_value: int) -> None:
         self.max_value = max_value
-        self._weight = weight.t()
+        self._one_input = weight.shape[1] == 1  # `_int_mm` gives nonsense for one input (PyTorch 2.13)
+        self._weight = (pad(weight, (0, 1)) if self._one_input else weight).t()
         self._step = step
         self._correction = 128 * weight.sum(dim=1, dtype=torch.int32)  # for the 128 that makes the rows signed
 
     def __call__(self, rows: Tensor) -> Tensor:
         """The products."""
-        signed = rows.bitwise_xor(128).view(torch.int8)
+        padded = pad(rows, (0, 1)) if self._one_input else rows
+        signed = padded.bitwise_xor(128).view(torch.int8)
         return (torch._int_mm(signed, self._weight) + self._correction).to(torch.float32).mul_(self._step)
 
 
