@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/ready
+KERNEL_SOURCES := setup.py $(wildcard src/uncurse/models/marian/native/*.cpp src/uncurse/models/marian/native/*.h)
 
 SOURCE ?= newstest2020.zh
 # How often make soak kills a training run, and repeats the other tests that kill
@@ -14,10 +15,14 @@ ROUNDS ?= 10
 
 setup: $(READY)
 
-$(READY): pyproject.toml constraints.txt
+$(VENV)/packages: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "uncurse needs Python 3.11 or newer")'
 	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
+	@touch $@
+
+$(READY): $(VENV)/packages $(KERNEL_SOURCES)  # a changed kernel is compiled again, and nothing else is done
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --constraint constraints.txt --editable .
 	@touch $@
 
 demo: $(READY)
