@@ -10,8 +10,9 @@ SOURCE ?= newstest2020.zh
 # How often make soak kills a training run, and repeats the other tests that kill
 KILLS  ?= 100
 ROUNDS ?= 10
+MINUTES ?= 1440
 
-.PHONY: setup demo test test-fast fuzz soak check bench bench-peers bench-serve clean
+.PHONY: setup demo test test-fast fuzz soak soak-serve check bench bench-peers bench-serve clean
 
 setup: $(READY)
 
@@ -39,6 +40,9 @@ test-fast: $(READY)  # under two minutes, for daily work
 soak: $(READY)
 	UNCURSE_KILLS=$(KILLS) $(BIN)/pytest -s tests/system/test_kills.py
 	UNCURSE_ROUNDS=$(ROUNDS) $(BIN)/pytest -ra tests/system/test_cluster.py tests/system/test_study.py -k killed
+
+soak-serve: $(READY)  # the service under load for a day; MINUTES=10 for less
+	$(BIN)/python benchmarks/serving.py memory --minutes $(MINUTES)
 
 check: $(READY)
 	$(BIN)/ruff check .

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, final
 
 from uncurse.errors import UncurseError
-from uncurse.lengths.policy import DEFAULT_LIMIT
+from uncurse.lengths.limits import FALLBACK_MAX_LENGTH
 from uncurse.scoring.decoding import checked_count, checked_length
 
 MAX_HEADERS: Final = 100  # in a request
@@ -44,4 +44,4 @@ class ServiceLimits:
     @property
     def max_length(self) -> int:
         """The most tokens of an output: what the longest sentence gets by default."""
-        return DEFAULT_LIMIT.tokens(self.source_length)
+        return FALLBACK_MAX_LENGTH.tokens(self.source_length)
