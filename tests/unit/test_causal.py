@@ -83,9 +83,9 @@ def test_a_state_that_cannot_be_reordered_is_refused_by_name() -> None:
         CausalStepModel(mamba, (EOS,))
 
 
-def test_a_model_that_does_not_take_the_mask_is_refused_by_name() -> None:
+def test_a_model_that_makes_masks_of_its_own_is_refused_by_name() -> None:
     bloom = AutoModelForCausalLM.from_config(BloomConfig(vocab_size=40, hidden_size=16, n_layer=2, n_head=2))  # type: ignore[no-untyped-call]
-    with pytest.raises(UncurseError, match="BloomForCausalLM does not take an attention mask of four dimensions"):
+    with pytest.raises(UncurseError, match="BloomForCausalLM cannot run a beam as one sequence"):
         CausalStepModel(bloom, (EOS,))
 
 

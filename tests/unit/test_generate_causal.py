@@ -207,6 +207,40 @@ def test_what_cannot_act_is_refused_by_name(options: dict[str, object], message:
         causal_generated(causal_network("llama"), {}, **given)
 
 
+HOSTILE: dict[str, tuple[dict[str, torch.Tensor], str]] = {
+    "no prompts": (
+        {name: tensor[:0] for name, tensor in causal_inputs().items()},
+        "there are no sentences: input_ids has no rows",
+    ),
+    "unknown tokens": (
+        {"input_ids": causal_inputs()["input_ids"] + 100},
+        "token 10[0-9] of input_ids is none of the 40 that this model knows",
+    ),
+    "negative tokens": ({"input_ids": causal_inputs()["input_ids"] - 100}, "must be given as input_ids"),
+    "fractions": ({"input_ids": causal_inputs()["input_ids"].float()}, "must be given as input_ids"),
+    "a mask of another shape": (
+        {"input_ids": causal_inputs()["input_ids"], "attention_mask": causal_inputs()["attention_mask"][:, :3]},
+        "attention_mask has the shape",
+    ),
+    "a prompt longer than the positions": ({"input_ids": torch.ones((1, 70), dtype=torch.long)}, "leaves no room"),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+@pytest.mark.filterwarnings("ignore")  # generate has warnings of its own for some
+def test_a_hostile_prompt_is_one_clear_error(case: str) -> None:
+    given, message = HOSTILE[case]
+    with pytest.raises(UncurseError, match=message):
+        causal_generated(causal_network("llama"), given)
+
+
+def test_a_model_that_gives_nan_is_refused() -> None:
+    broken: Any = causal_network("llama")
+    broken.get_output_embeddings().weight.data.fill_(torch.nan)
+    with pytest.raises(UncurseError, match=r"LlamaForCausalLM .* its logits are not finite"):
+        causal_generated(broken, causal_inputs())
+
+
 def test_embeddings_instead_of_prompts_are_refused() -> None:
     model: Any = causal_network("llama")
     embeddings = model.get_input_embeddings()(causal_inputs()["input_ids"])

@@ -162,9 +162,11 @@ def _check_tree_attention(model: CausalStepModel) -> None:
             whole = torch.tensor([[*prompts[sentence], *branches[:, row].tolist()]], device=network.device)
             positions = torch.arange(whole.shape[1], device=network.device)[None]
             expected = network(input_ids=whole, position_ids=positions, use_cache=False).logits[0, -1].float()
+            if not bool(expected.isfinite().all()):
+                raise UncurseError("its logits are not finite")
             difference = (found[row].float() - expected).norm() / expected.norm()
             if not difference < (1e-3 if network.dtype == torch.float32 else 0.1):
                 raise UncurseError(f"its logits differ by {float(difference):.2g}")
     except Exception as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise UncurseError(f"{name} does not take an attention mask of four dimensions: {reason}") from error
+        raise UncurseError(f"{name} cannot run a beam as one sequence: {reason}") from error

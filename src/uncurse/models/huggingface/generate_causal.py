@@ -9,7 +9,7 @@ from typing import Any, final
 from torch import Tensor
 
 from uncurse.errors import UncurseError
-from uncurse.lengths.policy import DEFAULT_LIMIT
+from uncurse.lengths.limits import FALLBACK_MAX_LENGTH
 from uncurse.models.huggingface.causal import CausalStepModel
 from uncurse.models.huggingface.generate_call import GenerateCall
 from uncurse.models.huggingface.generate_inputs import check_vocabulary, checked_mask, eos_tokens
@@ -75,7 +75,7 @@ def _max_length(call: GenerateCall, padded: int, prompt: int, expected: float | 
     if (total := call.max_length if call.max_length is not None else call.model_max_length) is not None:
         most = total - padded  # `generate` counts the padding, too
     elif expected is not None:
-        most = DEFAULT_LIMIT.tokens(math.ceil(expected))
+        most = FALLBACK_MAX_LENGTH.tokens(math.ceil(expected))
     else:
         most = (call.config.max_length or 0) - padded
     positions = max_positions(call.network, "decoder")

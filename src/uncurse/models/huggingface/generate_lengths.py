@@ -11,7 +11,7 @@ import numpy as np
 
 from uncurse.arrays import Floats, Ints
 from uncurse.errors import UncurseError
-from uncurse.lengths.policy import DEFAULT_QUANTILE
+from uncurse.lengths.limits import DEFAULT_QUANTILE
 from uncurse.lengths.predictors import FixedRatio, LengthPredictor
 from uncurse.scoring.decoding import Decoding, checked_length
 
