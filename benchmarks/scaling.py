@@ -58,10 +58,10 @@ def main() -> None:
         for name, executor in executors.items():
             ends: list[float] = []
             with tempfile.TemporaryDirectory() as scratch:
-                output = ResumableOutput(Path(scratch) / "out", "a benchmark", resume=False)
                 start = time.perf_counter()
                 report = partial(_append_time, ends)
-                translate_corpus(executor, setup, jobs, output, CorpusFormat.TEXT, report)
+                with ResumableOutput(Path(scratch) / "out", {}, resume=False) as output:
+                    translate_corpus(executor, setup, jobs, output, CorpusFormat.TEXT, report)
                 outputs[name] = (Path(scratch) / "out").read_bytes()
             spent[name].append((ends[0] - start, ends[-1] - start))
             console.print(f"{repeat} {name}: {ends[-1] - start:.1f} s", highlight=False)
@@ -91,8 +91,8 @@ def main() -> None:
     console.print(driver_costs(lines, jobs, outputs["one process"], base / len(shards)), highlight=False)
 
 
-def _append_time(ends: list[float], shard: Shard) -> None:
-    del shard
+def _append_time(ends: list[float], lines: int) -> None:
+    del lines
     ends.append(time.perf_counter())
 
 
@@ -106,10 +106,10 @@ def driver_costs(lines: list[str], jobs: list[ShardJob], translations: bytes, se
     sending = (time.perf_counter() - start) / len(jobs)
     content = translations[: len(translations) // len(shards)]
     with tempfile.TemporaryDirectory() as scratch:
-        output = ResumableOutput(Path(scratch) / "out", "a benchmark", resume=False)
         start = time.perf_counter()
-        for shard in shards:
-            output.add(shard, content)
+        with ResumableOutput(Path(scratch) / "out", {}, resume=False) as output:
+            for shard in shards:
+                output.add(shard, content)
         keeping = (time.perf_counter() - start) / len(shards)
     whole = cutting + sending + keeping
     return (

@@ -25,7 +25,7 @@ from uncurse.text.corpus_formats import CorpusFormat, read_sentences
 from uncurse.translation.options import TranslationOptions
 from uncurse.translation.records import Style
 from uncurse.translation.resumable_output import ResumableOutput
-from uncurse.translation.shards import Shard, shards_of
+from uncurse.translation.shards import shards_of
 from uncurse.translation.translate_corpus import ShardJob, translate_corpus
 from uncurse.translation.translator import Translator
 
@@ -69,9 +69,9 @@ def main() -> None:
     done, shown, start = 0, 1000, time.perf_counter()
     print("| lines done | MB in use | lines / s |\n|--:|--:|--:|")
 
-    def report(shard: Shard) -> None:
+    def report(lines: int) -> None:
         nonlocal done, shown
-        done += len(shard.lines)
+        done += lines
         if done >= shown:
             print(f"| {done} | {memory():.0f} | {done / (time.perf_counter() - start):.0f} |", flush=True)
             shown *= 10 if shown < 100_000 else 2
@@ -85,14 +85,10 @@ def main() -> None:
             ShardJob(shard, options, Style.TEXT, translator.signature)
             for shard in shards_of(read_sentences([corpus]))
         )
-        failures = translate_corpus(
-            LocalExecutor(),
-            lambda: translator,
-            jobs,
-            ResumableOutput(out, "a benchmark", resume=False),
-            CorpusFormat.TEXT,
-            report,
-        )
+        with ResumableOutput(out, {}, resume=False) as output:
+            failures = translate_corpus(
+                LocalExecutor(), lambda: translator, jobs, output, CorpusFormat.TEXT, report
+            )
         with out.open("rb") as file_:
             lines = sum(1 for _ in file_)
     print(f"| {lines} | {memory():.0f} | {lines / (time.perf_counter() - start):.0f} |")

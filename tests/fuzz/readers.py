@@ -45,7 +45,7 @@ from uncurse.translation.resumable_output import ResumableOutput
 from uncurse.translation.shards import Shard
 
 __all__ = ["Files", "Reader", "readers"]
-SETTINGS = "some settings"
+SETTINGS = {"model": "some model", "beam_size": "5"}
 MODEL = LetterEncoder(seed=8, vocab_size=9, ending=0.5, attends=True)
 SENTENCES = tuple(
     Sentence(tuple(range(index % 4)), max_length=3 + index % 5, prefix=(1, 2)[: index % 3], min_length=index % 3)
@@ -264,21 +264,21 @@ def _plain(folder: Path) -> Iterator[Reader]:
         {"model.spm": (protobuf_changed,)},
         tokens,
     )
-    output = ResumableOutput(folder / "out", SETTINGS, resume=False)
     shards = [
         Shard(number, 1 + 3 * number, tuple(f"line {number} {each}" for each in range(3))) for number in range(3)
     ]
     contents = [f"<{shard.lines}>\n".encode() for shard in shards]
-    for number in (0, 1):
-        output.add(shards[number], contents[number])
+    with ResumableOutput(folder / "out", SETTINGS, resume=False) as begun:
+        for number in (0, 1):
+            begun.add(shards[number], contents[number], {"short_n_best": number})
 
     def resumed(place: Path) -> str:
-        output = ResumableOutput(place / "out", SETTINGS, resume=True)
-        for shard, content in zip(shards, contents, strict=True):
-            if not output.has(shard):
-                output.add(shard, content)
-        output.finish(3, lambda contents, file: file.writelines(contents))
-        return digest((place / "out").read_bytes())
+        with ResumableOutput(place / "out", SETTINGS, resume=True) as output:
+            for shard, content in zip(shards, contents, strict=True):
+                if not output.has(shard):
+                    output.add(shard, content, {"short_n_best": shard.number})
+            output.finish(3, lambda contents, file: file.writelines(contents))
+        return digest((place / "out").read_bytes(), output.counts)
 
     manifests = (json_changed, checksummed_changed, bytes_changed)
     damage: dict[str, tuple[Damage, ...]] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -238,11 +239,11 @@ def test_an_interrupted_translation_resumes_to_the_same_bytes(
     main([*call, "--out", str(tmp_path / "whole")])
     add, calls = ResumableOutput.add, itertools.count(1)
 
-    def interrupting(self: ResumableOutput, shard: Shard, content: bytes) -> None:
+    def interrupting(self: ResumableOutput, shard: Shard, content: bytes, counts: Mapping[str, int]) -> None:
         if next(calls) == 3:
             (self.folder / f"{shard.number:06d}").write_bytes(content[:-1])
             raise KeyboardInterrupt
-        add(self, shard, content)
+        add(self, shard, content, counts)
 
     monkeypatch.setattr(ResumableOutput, "add", interrupting)
     with pytest.raises(SystemExit):

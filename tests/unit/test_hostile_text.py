@@ -112,7 +112,7 @@ def test_a_table_that_holds_no_sentences_is_named(tmp_path: Path) -> None:
         ({"text": ["a", None]}, "row 2: 'text' is missing or is not a string"),
         ({"text": [["a"]]}, "the column 'text' is not a column of strings"),
         ({"text": ["x" * (LONGEST_LINE + 1)]}, f"row 1 has more than {LONGEST_LINE} characters"),
-        ({"line": ["a"]}, "has no column 'text': line"),
+        ({"line": ["a"]}, "must have one column 'text'; it has the columns line"),
     ]
     for column, complaint in columns:
         pyarrow.parquet.write_table(pyarrow.table(column), path)

@@ -180,13 +180,19 @@ def test_an_output_with_a_damaged_manifest_is_not_resumed(
     tmp_path: Path, name: str, change: Callable[[bytes], bytes]
 ) -> None:
     shard = Shard(0, 1, ("a", "b"))
-    output = ResumableOutput(tmp_path / "out", "some settings", resume=False)
-    output.add(shard, b"A\nB\n")
-    assert ResumableOutput(tmp_path / "out", "some settings", resume=True).has(shard)
+    settings = {"model": "some model"}
+    with ResumableOutput(tmp_path / "out", settings, resume=False) as output:
+        output.add(shard, b"A\nB\n")
+
+    def resume() -> bool:
+        with ResumableOutput(tmp_path / "out", settings, resume=True) as output:
+            return output.has(shard)
+
+    assert resume()
     path = output.folder / name
     path.write_bytes(change(path.read_bytes()))
     with pytest.raises(UncurseError, match=f"{name} is damaged"):
-        ResumableOutput(tmp_path / "out", "some settings", resume=True).has(shard)
+        resume()
 
 
 def test_another_predictor_is_another_signature(tmp_path: Path) -> None:

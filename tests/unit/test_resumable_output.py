@@ -1,217 +1,276 @@
-"""Shards of a corpus, the formats it is kept in, and output that is put together from shards."""
+"""An output in shards is whole in the end, whatever interrupts it, and touches nothing that is not its own."""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import io
-import json
+import itertools
+import os
+import shutil
+import signal
+import warnings
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pyarrow
-import pyarrow.parquet
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from support.letter_model import LetterEncoder, LetterWords
 
-from uncurse import Decoding, UncurseError
-from uncurse.cli import main
-from uncurse.executors.local import Executor, JobFailure, LocalExecutor
-from uncurse.lengths.predictors import FixedRatio
-from uncurse.text.corpus_formats import CorpusFormat, read_sentences
-from uncurse.translation.options import TranslationOptions
-from uncurse.translation.records import Style, record_of
+from uncurse import UncurseError
 from uncurse.translation.resumable_output import ResumableOutput
-from uncurse.translation.shards import COST, MAX_LINES, Shard, cost, shards_of
-from uncurse.translation.translate_corpus import ShardJob, translate_corpus
-from uncurse.translation.translator import Translator
+from uncurse.translation.shards import Shard
 
 SHARDS = [Shard(0, 1, ("a", "b")), Shard(1, 3, ("c",)), Shard(2, 4, ("d", "e"))]
-TRANSLATOR = Translator(
-    LetterEncoder(seed=1, vocab_size=7, ending=1.0), LetterWords(), LetterWords(), FixedRatio(1.5)
-)
-OPTIONS = TranslationOptions(Decoding(3))
-SETTINGS = "some settings"
+SETTINGS = {"model": "some model", "beam_size": "3"}
+OTHER_SETTINGS = {"model": "some model", "beam_size": "5", "score": "bp-norm"}
 
 
 def joined(contents: Iterator[bytes], file: Any) -> None:
     file.writelines(contents)
 
 
-def begun(folder: Path, numbers: Iterable[int]) -> ResumableOutput:
-    output = ResumableOutput(folder / "out", SETTINGS, resume=False)
-    for number in numbers:
-        output.add(SHARDS[number], f"shard {number}\n".encode())
-    return output
+def made(number: int, settings: dict[str, str] = SETTINGS) -> bytes:
+    return f"shard {number} with {settings}\n".encode()
 
 
-@given(st.lists(st.text(max_size=400), max_size=60), st.integers(1, 7))
-def test_shards_hold_every_line_once_and_in_order(lines: list[str], most: int) -> None:
-    shards = list(shards_of(lines, most))
-    assert [line for shard in shards for line in shard.lines] == lines
-    assert [shard.number for shard in shards] == list(range(len(shards)))
-    assert [shard.first for shard in shards] == [
-        1 + sum(len(each.lines) for each in shards[:n]) for n in range(len(shards))
-    ]
-    assert all(0 < len(shard.lines) <= most for shard in shards)
+def whole(settings: dict[str, str] = SETTINGS) -> bytes:
+    return b"".join(made(number, settings) for number in range(len(SHARDS)))
 
 
-def test_a_shard_is_full_when_its_cost_is_reached() -> None:
-    shards = list(shards_of(["long " * 500] * 40))
-    costs = [sum(map(cost, shard.lines)) for shard in shards]
-    assert len(shards) > 3
-    assert all(COST <= each < COST + cost("long " * 500) for each in costs[:-1])
+def begin(folder: Path, numbers: Iterable[int]) -> Path:
+    """An output that was left after some shards; the folder of its shards."""
+    with ResumableOutput(folder / "out", SETTINGS, resume=False) as output:
+        for number in numbers:
+            output.add(SHARDS[number], made(number))
+    return output.folder
 
 
-def test_lines_are_read_as_far_as_the_shard_goes_and_no_further() -> None:
-    read = []
-
-    def corpus() -> Iterator[str]:
-        for number in range(10**9):
-            read.append(number)
-            yield "ab"
-
-    shards = shards_of(corpus())
-    for count in (1, 2, 3):
-        assert len(next(shards).lines) == MAX_LINES
-        assert len(read) == count * MAX_LINES
+def run(folder: Path, settings: dict[str, str] = SETTINGS, resume: bool = True) -> None:
+    """Make an output from beginning to end."""
+    with ResumableOutput(folder / "out", settings, resume) as output:
+        for shard in SHARDS:
+            if not output.has(shard):
+                output.add(shard, made(shard.number, settings))
+        output.finish(len(SHARDS), joined)
 
 
 def test_output_appears_whole_and_in_order(tmp_path: Path) -> None:
-    output = begun(tmp_path, [2, 0, 1])
-    assert not (tmp_path / "out").exists()
-    output.finish(3, joined)
-    assert (tmp_path / "out").read_bytes() == b"shard 0\nshard 1\nshard 2\n"
+    with ResumableOutput(tmp_path / "out", SETTINGS, resume=False) as output:
+        for number in (2, 0, 1):
+            output.add(SHARDS[number], made(number), {"truncated_outputs": number})
+        assert not (tmp_path / "out").exists()
+        output.finish(3, joined)
+    assert (tmp_path / "out").read_bytes() == whole()
+    assert output.counts == {"truncated_outputs": 3}
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 def test_only_what_is_missing_or_damaged_is_done_again(tmp_path: Path) -> None:
-    output = begun(tmp_path, [0, 1, 2])
-    (output.folder / "000001").write_bytes(b"shard 2\n")
-    (output.folder / "000002").unlink()
-    again = ResumableOutput(tmp_path / "out", SETTINGS, resume=True)
-    assert [again.has(shard) for shard in SHARDS] == [True, False, False]
-    with pytest.raises(UncurseError, match="000001 is damaged"):
-        again.finish(3, joined)
+    folder = begin(tmp_path, [0, 1, 2])
+    (folder / "000001").write_bytes(b"shard 2\n")
+    (folder / "000002").unlink()
+    with ResumableOutput(tmp_path / "out", SETTINGS, resume=True) as again:
+        assert [again.has(shard) for shard in SHARDS] == [True, False, False]
+        with pytest.raises(UncurseError, match="000001 is damaged"):
+            again.finish(3, joined)
     assert [path.name for path in tmp_path.iterdir()] == ["out.parts"]
 
 
+def test_what_was_counted_is_known_after_resuming(tmp_path: Path) -> None:
+    with ResumableOutput(tmp_path / "out", SETTINGS, resume=False) as output:
+        output.add(SHARDS[0], b"A\nB\n", {"short_n_best": 2})
+    with ResumableOutput(tmp_path / "out", SETTINGS, resume=True) as output:
+        assert output.has(SHARDS[0])
+        output.add(SHARDS[1], b"C\n", {"short_n_best": 1})
+        assert output.counts == {"short_n_best": 3}
+
+
 def test_unfinished_work_is_never_thrown_away_or_mixed_up(tmp_path: Path) -> None:
-    output = begun(tmp_path, [0, 1])
+    folder = begin(tmp_path, [0, 1])
     with pytest.raises(UncurseError, match="resume it, or remove it"):
-        ResumableOutput(tmp_path / "out", SETTINGS, resume=False)
-    with pytest.raises(UncurseError, match="made with other settings"):
-        ResumableOutput(tmp_path / "out", "other settings", resume=True)
-    with pytest.raises(UncurseError, match=r"not the one that .* was made from: line 3 or later"):
-        output.has(Shard(1, 3, ("x",)))
-    with pytest.raises(UncurseError, match="shorter than the one"):
-        output.finish(1, joined)
-    (output.folder / "000001.json").write_bytes(b'{"lines": 1')
+        run(tmp_path, resume=False)
+    with ResumableOutput(tmp_path / "out", SETTINGS, resume=True) as output:
+        with pytest.raises(UncurseError, match=r"not the one that .* was made from: line 3 or later"):
+            output.has(Shard(1, 3, ("x",)))
+        with pytest.raises(UncurseError, match="shorter than the one"):
+            output.finish(1, joined)
+    (folder / "000001.json").write_bytes(b'{"lines": 1')
     with pytest.raises(UncurseError, match=r"000001\.json is damaged"):
-        output.has(SHARDS[1])
+        run(tmp_path)
+    assert sorted(path.name for path in folder.iterdir() if path.name != ".lock") == [
+        "000000", "000000.json", "000001", "000001.json", "manifest.json"
+    ]  # fmt: skip
 
 
-class Failing(Executor):
-    """Cannot do the second shard."""
+def test_other_settings_are_named_one_by_one(tmp_path: Path) -> None:
+    begin(tmp_path, [0])
+    with pytest.raises(
+        UncurseError, match=r"other settings: beam_size was 3, now 5; score was None, now bp-norm$"
+    ):
+        run(tmp_path, OTHER_SETTINGS)
 
-    def map(self, setup: Callable[[], Any], jobs: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
-        for shard, job in jobs:
-            yield shard, JobFailure("it is broken") if shard.number == 1 else job(setup())
+
+def test_a_folder_of_the_user_is_left_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "out.parts"
+    for name, content in (
+        ("000000", "mine"),
+        ("000000.json", "{}"),
+        ("notes.txt", "mine"),
+        ("manifest.json", "{}"),
+    ):
+        folder.mkdir()
+        (folder / name).write_text(content, encoding="utf-8")
+        for resume in (True, False):
+            with pytest.raises(
+                UncurseError, match=r"out\.parts is in the way|manifest\.json is damaged, or something"
+            ):
+                run(tmp_path, resume=resume)
+        assert (folder / name).read_text(encoding="utf-8") == content
+        assert [path.name for path in folder.iterdir()] == [name]
+        shutil.rmtree(folder)
+    assert not list(tmp_path.iterdir())
 
 
-def test_what_fails_is_reported_and_the_rest_is_kept(tmp_path: Path) -> None:
-    jobs = [ShardJob(shard, OPTIONS, Style.TEXT, TRANSLATOR.signature) for shard in SHARDS]
-    reported: list[Shard] = []
+def test_what_a_user_put_into_the_folder_survives_it(tmp_path: Path) -> None:
+    folder = begin(tmp_path, [0])
+    (folder / "notes.txt").write_text("mine", encoding="utf-8")
+    run(tmp_path)
+    assert (tmp_path / "out").read_bytes() == whole()
+    assert [path.read_text(encoding="utf-8") for path in tmp_path.rglob("notes.txt")] == ["mine"]
 
-    def translated(executor: Executor, resume: bool) -> list[tuple[Shard, str]]:
-        output = ResumableOutput(tmp_path / "out", SETTINGS, resume)
-        return translate_corpus(executor, lambda: TRANSLATOR, jobs, output, CorpusFormat.TEXT, reported.append)
 
-    assert translated(Failing(), resume=False) == [(SHARDS[1], "it is broken")]
+def test_a_link_or_a_file_in_place_of_the_folder_is_refused_at_once(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "out.parts").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UncurseError, match=r"out\.parts is in the way"):
+        run(tmp_path)
+    (tmp_path / "out.parts").unlink()
+    (tmp_path / "out.parts").write_text("mine", encoding="utf-8")
+    with pytest.raises(UncurseError, match=r"out\.parts is in the way"):
+        run(tmp_path)
     assert not (tmp_path / "out").exists()
-    assert reported == [SHARDS[0], SHARDS[2]]
-    assert translated(LocalExecutor(), resume=True) == []
-    expected = TRANSLATOR.translate(["a", "b", "c", "d", "e"], beam_size=3)
-    assert (tmp_path / "out").read_text(encoding="utf-8").splitlines() == [each.texts[0] for each in expected]
+    assert not list((tmp_path / "elsewhere").iterdir())
 
 
-def test_a_worker_with_another_model_is_refused() -> None:
-    with pytest.raises(UncurseError, match="not the same"):
-        ShardJob(SHARDS[0], OPTIONS, Style.TEXT, "another")(TRANSLATOR)
+def test_two_runs_with_one_output_are_kept_apart(tmp_path: Path) -> None:
+    with ResumableOutput(tmp_path / "out", SETTINGS, resume=False) as output:
+        with pytest.raises(UncurseError, match="another process is working in"):
+            run(tmp_path)
+        for shard in SHARDS:
+            output.add(shard, made(shard.number))
+        with pytest.raises(UncurseError, match="another process is working in"):
+            run(tmp_path)
+        output.finish(3, joined)
+    assert (tmp_path / "out").read_bytes() == whole()
 
 
-def test_sentences_are_the_same_from_every_format(tmp_path: Path) -> None:
-    sentences = ["我们 a", "", "c"]
-    (tmp_path / "a.txt").write_text("".join(f"{each}\n" for each in sentences), encoding="utf-8")
-    lines = [json.dumps({"id": number, "text": each}) for number, each in enumerate(sentences)]
-    (tmp_path / "a.jsonl").write_text("\n".join(lines), encoding="utf-8")
-    pyarrow.parquet.write_table(pyarrow.table({"id": [1, 2, 3], "text": sentences}), tmp_path / "a.parquet")
-    for name in ("a.txt", "a.jsonl", "a.parquet"):
-        assert list(read_sentences([tmp_path / name])) == sentences
-    assert list(read_sentences([tmp_path / "a.txt", tmp_path / "a.jsonl"])) == sentences * 2
+def test_a_start_without_a_shard_leaves_nothing_and_blocks_nothing(tmp_path: Path) -> None:
+    def fail() -> None:
+        with ResumableOutput(tmp_path / "out", OTHER_SETTINGS, resume=False):
+            raise UncurseError("line 1 is too long")
+
+    with pytest.raises(UncurseError, match="line 1 is too long"):
+        fail()
+    assert not list(tmp_path.iterdir())
+    folder = begin(tmp_path, [0])
+    for path in folder.glob("000000*"):  # as if it had been killed before its first shard was done
+        path.unlink()
+    run(tmp_path, OTHER_SETTINGS, resume=False)
+    assert (tmp_path / "out").read_bytes() == whole(OTHER_SETTINGS)
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("a.jsonl", b'{"text": "a"}\n{"text": \n', "line 2: not JSON"),
-        ("a.jsonl", b'{"text": "a"}\n["b"]\n', "line 2: 'text' is missing"),
-        ("a.jsonl", b'{"text": 7}\n', "line 1: 'text' is missing"),
-        ("a.jsonl", b'{"text": "a\\nb"}\n', "line 1: the text has more than one line"),
-        ("a.jsonl", b"[" * 100_000 + b"\n", "line 1: not JSON"),
-        ("a.jsonl", b'{"text": "a"}\n\xff\n', "line 2: not valid UTF-8"),
-        ("a.parquet", b"PAR1 and no more", "is not a valid Parquet file"),
-    ],
-)
-def test_a_corpus_that_cannot_be_read_is_named_with_the_line(
-    tmp_path: Path, name: str, content: bytes, message: str
-) -> None:
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(UncurseError, match=message):
-        list(read_sentences([tmp_path / name]))
+# What a kill or a full disk leaves.
+
+WRITES = ("open", "fsync", "replace", "rename", "mkdir")
+OPERATIONS = (*WRITES, "unlink", "rmdir")
 
 
-def test_a_table_without_sentences_is_told_by_its_columns(tmp_path: Path) -> None:
-    pyarrow.parquet.write_table(pyarrow.table({"id": [1], "zh": ["a"]}), tmp_path / "a.parquet")
-    with pytest.raises(UncurseError, match="has no column 'text': id, zh"):
-        list(read_sentences([tmp_path / "a.parquet"]))
+class At:
+    """Something that happens at the n-th operation on the file system, or at every one from the n-th on."""
+
+    def __init__(
+        self,
+        patch: pytest.MonkeyPatch,
+        count: int,
+        happen: Callable[[], None],
+        names: Iterable[str],
+        lasting: bool,
+    ) -> None:
+        self.left, self._happen, self._lasting = count, happen, lasting
+        for name in names:
+            module = io if name == "open" else os
+            patch.setattr(module, name, self._wrapped(getattr(module, name)))
+
+    def _wrapped(self, operation: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            self.left -= 1
+            if self.left == -1 or (self._lasting and self.left < 0):
+                self._happen()
+            return operation(*arguments, **options)
+
+        return call
 
 
-def test_a_table_holds_what_the_records_say(tmp_path: Path) -> None:
-    options = TranslationOptions(Decoding(3, n_best=2))
-    lines = ["a b", "", "c d e"]
-    jobs = [ShardJob(shard, options, Style.JSON, TRANSLATOR.signature) for shard in shards_of(lines, 2)]
-    for name in ("out.jsonl", "out.parquet"):
-        output = ResumableOutput(tmp_path / name, SETTINGS, resume=False)
-        translate_corpus(
-            LocalExecutor(), lambda: TRANSLATOR, jobs, output, CorpusFormat.of(tmp_path / name), lambda shard: None
-        )
-    expected = [record_of(each) for each in TRANSLATOR.stream(lines, options)]
-    written = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()]
-    assert written == expected
-    assert pyarrow.parquet.read_table(tmp_path / "out.parquet").to_pylist() == expected
+def killed_at(count: int, work: Callable[[], None]) -> bool:
+    """Do some work in a child that is killed at the n-th operation; whether it was."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # fork and threads; this child starts none
+        child = os.fork()
+    if not child:
+        At(pytest.MonkeyPatch(), count, lambda: os.kill(os.getpid(), signal.SIGKILL), OPERATIONS, lasting=False)
+        work()
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status) or status == 0
+    return os.WIFSIGNALED(status)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--engine", "ray"], "--engine needs --out"),
-        (["--resume"], "--resume needs --out"),
-        (["--workers", "2"], "--workers needs --engine"),
-        (["--engine", "spark", "--out", "{out}"], "engine = 'spark' is not allowed"),
-    ],
-)
-def test_options_that_cannot_act_are_refused(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    arguments: list[str],
-    message: str,
-) -> None:
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"")))
-    with pytest.raises(SystemExit) as stopped:
-        main(["translate", *(each.format(out=tmp_path / "out") for each in arguments)])
-    assert stopped.value.code == 2
-    assert message in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
+@pytest.mark.slow
+@pytest.mark.parametrize("begun_with", [[], [0, 1]])
+def test_a_kill_at_any_moment_never_mixes_or_loses_anything(tmp_path: Path, begun_with: list[int]) -> None:
+    for count in itertools.count():
+        folder = tmp_path / str(count)
+        folder.mkdir()
+        if begun_with:
+            begin(folder, begun_with)
+        was_killed = killed_at(count, partial(run, folder))
+        out = folder / "out"
+        assert not out.exists() or out.read_bytes() == whole()
+        if was_killed:
+            with contextlib.suppress(UncurseError):  # it may be refused, but never mixed up
+                run(folder, OTHER_SETTINGS, resume=count % 2 == 0)
+        if not out.exists() or out.read_bytes() != whole(OTHER_SETTINGS):
+            run(folder)
+            assert out.read_bytes() == whole()
+        assert {path.name for path in folder.iterdir() if not path.name.startswith(".out.")} == {"out"}
+        run(folder)
+        assert [path.name for path in folder.iterdir()] == ["out"]  # what a killed process left is cleaned up
+        if not was_killed:
+            break
+    assert count > 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lasting", [True, False])
+def test_a_full_disk_at_any_write_leaves_what_can_be_resumed(tmp_path: Path, lasting: bool) -> None:
+    full = partial(_raise, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+    for count in itertools.count():
+        folder = tmp_path / str(count)
+        folder.mkdir()
+        with pytest.MonkeyPatch.context() as patch:
+            at = At(patch, count, full, WRITES, lasting)
+            with contextlib.suppress(OSError):
+                run(folder)
+        assert not (folder / "out").exists() or (folder / "out").read_bytes() == whole()
+        run(folder)
+        assert (folder / "out").read_bytes() == whole()
+        assert [path.name for path in folder.iterdir()] == ["out"]
+        if at.left >= 0:
+            break
+    assert count > 15
+
+
+def _raise(error: OSError) -> None:
+    raise error

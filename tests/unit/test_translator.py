@@ -18,6 +18,7 @@ from uncurse.lengths.predictors import FixedRatio
 from uncurse.search.record import record
 from uncurse.translation.options import TranslationOptions
 from uncurse.translation.records import json_line
+from uncurse.translation.shards import Shard
 from uncurse.translation.translator import MAX_SOURCE_LENGTH, Translation, Translator
 
 
@@ -133,8 +134,10 @@ def test_a_ratio_that_nothing_reads_is_refused(stop: str, max_length: str | None
 
 def test_a_record_says_everything_in_one_line() -> None:
     finished, empty = TRANSLATOR.translate(["abc", ""], n_best=2)
-    record = json.loads(json_line(finished))
-    assert "\n" not in json_line(finished)
+    shard = Shard(0, 7, ("abc", ""), ids=("first", None))
+    record = json.loads(json_line(finished, shard, 0))
+    assert "\n" not in json_line(finished, shard, 0)
+    assert (record["line"], record["id"], record["source"]) == (7, "first", "abc")
     assert [record["text"], *(other["text"] for other in record["others"])] == list(finished.texts)
     assert record["certificate"] in ("GLOBAL", "BEAM")
     assert record["gap"] == 0.0
@@ -142,7 +145,7 @@ def test_a_record_says_everything_in_one_line() -> None:
     assert record.keys() >= record["others"][0].keys() == {"text", "tokens", "log_prob", "score", "length"}
     assert record["score"] > record["others"][0]["score"]
     assert record.keys() >= {"steps", "model_rows", "signature"}
-    nothing = json.loads(json_line(empty))
+    nothing = json.loads(json_line(empty, shard, 1))
     assert nothing.keys() == record.keys()
     assert (nothing["text"], nothing["tokens"], nothing["certificate"], nothing["others"]) == ("", [], None, [])
 
@@ -150,7 +153,7 @@ def test_a_record_says_everything_in_one_line() -> None:
 def test_an_infinite_gap_is_null() -> None:
     never = LetterEncoder(seed=1, vocab_size=7, ending=-math.inf)
     (truncated,) = Translator(never, Letters(), Letters(), FixedRatio(1.0)).translate(["ab"])
-    assert json.loads(json_line(truncated))["gap"] is None
+    assert json.loads(json_line(truncated, Shard(0, 1, ("ab",)), 0))["gap"] is None
 
 
 def test_nothing_is_longer_than_the_model_can_tell_places_apart() -> None:

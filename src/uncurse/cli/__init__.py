@@ -14,6 +14,7 @@ from uncurse.cli.explain import explain
 from uncurse.cli.fit_length import fit_length
 from uncurse.cli.methods import methods
 from uncurse.cli.models import models_app
+from uncurse.cli.options import InterruptedRun
 from uncurse.cli.score import score
 from uncurse.cli.serve import serve
 from uncurse.cli.study import study_app
@@ -82,6 +83,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _fail("there is not enough memory for this")
     except KeyboardInterrupt:
         status = 130
+    except InterruptedRun as stop:
+        typer.echo(f"uncurse: interrupted; {stop}", err=True)
+        sys.exit(130)
     except Exception as error:
         missing = missing_extra(error) if isinstance(error, ModuleNotFoundError) else None
         if missing is not None:
@@ -90,6 +94,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         traceback.print_exc()
         typer.echo("uncurse: this is a bug in uncurse: please report it, with the lines above", err=True)
         status = 1
+    if status == 130:
+        typer.echo("uncurse: interrupted", err=True)
     if status:
         sys.exit(status)
 

@@ -10,7 +10,12 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from uncurse.errors import UncurseError
 from uncurse.models.loaded_model import ModelOptions
+
+
+class InterruptedRun(Exception):  # noqa: N818  (nothing went wrong)
+    """The user has interrupted a command, which says what is left of its work."""
 
 
 def in_utf8(text: str) -> str:
@@ -83,6 +88,8 @@ def use_threads(threads: int) -> int:
     """Let PyTorch use so many threads, or as many as it likes; how many they are."""
     import torch
 
+    if not 0 <= threads <= MAX_THREADS:
+        raise UncurseError(f"threads = {threads} is not allowed: it must be in 0 … {MAX_THREADS}")
     if threads:
         torch.set_num_threads(threads)
     return torch.get_num_threads()

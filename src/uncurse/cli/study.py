@@ -143,17 +143,19 @@ def _translate_shards(
     advance: Callable[[int], None],
 ) -> None:
     """Translate what an earlier run has not."""
-    from uncurse.text.corpus_formats import CorpusFormat, write_corpus
+    from uncurse.text.corpus_formats import CorpusFormat
     from uncurse.translation.resumable_output import ResumableOutput
     from uncurse.translation.shards import shards_of
+    from uncurse.translation.write_output import write_corpus
 
-    parts, count = ResumableOutput(out, settings, resume=True), 0
-    for shard in shards_of(lines):
-        if not parts.has(shard):
-            parts.add(shard, "".join(f"{line}\n" for line in translate(shard.lines)).encode())
-        advance(len(shard.lines))
-        count += 1
-    parts.finish(count, partial(write_corpus, CorpusFormat.TEXT))
+    with ResumableOutput(out, {"model": settings}, resume=True) as output:
+        count = 0
+        for shard in shards_of(lines):
+            if not output.has(shard):
+                output.add(shard, "".join(f"{line}\n" for line in translate(shard.lines)).encode())
+            advance(len(shard.lines))
+            count += 1
+        output.finish(count, partial(write_corpus, CorpusFormat.TEXT))
 
 
 def _loaded(plan: Path, data: Path, out: Path) -> Study:

@@ -37,12 +37,18 @@ def atomic_write(path: Path, content: bytes | memoryview) -> None:
 @contextmanager
 def folder_lock(folder: Path) -> Iterator[None]:
     """Have a folder to oneself; the system frees it when this process ends, however it ends."""
-    import fcntl  # not on every system, and most writers of files lock no folder
-
-    with (folder / ".lock").open("w") as lock:
+    try:
+        import fcntl
+    except ModuleNotFoundError:  # Windows: there is nothing that a killed process would free
+        yield
+        return
+    path = folder / ".lock"
+    with path.open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            if not os.path.samestat(os.fstat(lock.fileno()), path.stat()):  # the folder was replaced in between
+                raise BlockingIOError
+        except (BlockingIOError, FileNotFoundError):
             raise UncurseError(f"another process is working in {folder}: wait for it, or end it") from None
         yield
 

@@ -1,22 +1,26 @@
-"""Corpus files: plain text, JSON lines and Parquet, read sentence by sentence and written shard by shard."""
+"""Corpus files: plain text, JSON lines and Parquet, read sentence by sentence."""
 
 from __future__ import annotations
 
-import json
+import math
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, Final, final
 
 from uncurse.errors import UncurseError
 from uncurse.storage.strict_json import parse_json
-from uncurse.text.lines import LONGEST_LINE, decode_lines
+from uncurse.text.arriving_lines import ArrivingLines
+from uncurse.text.lines import LONGEST_LINE, LineStream, decode_lines
 
 if TYPE_CHECKING:
     import pyarrow
 
 FIELD: Final = "text"  # the field of a JSON line, or the column of a Parquet file, that holds the sentence
+ID: Final = "id"  # and the one that names it, if there is any
+STANDARD_INPUT: Final = Path("-")
 
 
 class CorpusFormat(Enum):
@@ -32,100 +36,123 @@ class CorpusFormat(Enum):
         return {".jsonl": CorpusFormat.JSON, ".parquet": CorpusFormat.PARQUET}.get(path.suffix, CorpusFormat.TEXT)
 
 
+@final
+@dataclass(frozen=True)
+class CorpusLine:
+    """A sentence and where it comes from."""
+
+    text: str
+    place: str  # its file and line, for a message
+    id: str | float | None = None  # what its JSON line or its row has as `id`
+
+
+@final
+class Corpus:
+    """The sentences of files, in order; standard input if there are none, or where a file is called `-`."""
+
+    def __init__(self, files: Iterable[Path]) -> None:
+        self.files = tuple(files) or (STANDARD_INPUT,)
+        self._arriving: ArrivingLines | None = None  # what is being read, if that is standard input
+
+    def __iter__(self) -> Iterator[CorpusLine]:
+        for path in self.files:
+            if path == STANDARD_INPUT:
+                self._arriving = ArrivingLines(sys.stdin.buffer)
+                yield from _text_lines(self._arriving, "standard input")
+                self._arriving = None
+            elif CorpusFormat.of(path) is CorpusFormat.PARQUET:
+                yield from _rows(path)
+            else:
+                yield from _file_lines(path)
+
+    def is_idle(self) -> bool:
+        """Whether the next sentence would have to be waited for."""
+        return self._arriving is not None and self._arriving.is_idle()
+
+    def count(self) -> int | None:
+        """How many sentences there are; None if they can be read only once."""
+        return sum(1 for _ in self) if all(path.is_file() for path in self.files) else None
+
+
 def read_sentences(files: Iterable[Path]) -> Iterator[str]:
     """The sentences of files, in order; standard input if there are none."""
-    files = list(files)
-    if not files:
-        yield from _decoded(sys.stdin.buffer, "standard input")
-    for path in files:
-        corpus_format = CorpusFormat.of(path)
-        if corpus_format is CorpusFormat.PARQUET:
-            yield from _rows(path)
-            continue
-        with path.open("rb") as file:
-            lines = _decoded(file, str(path))
-            yield from lines if corpus_format is CorpusFormat.TEXT else _fields(lines, path)
+    return (line.text for line in Corpus(files))
 
 
-def write_corpus(corpus_format: CorpusFormat, contents: Iterable[bytes], file: BinaryIO) -> None:
-    """Write the lines of shards; for Parquet they are JSON records, and each shard becomes a row group."""
-    if corpus_format is not CorpusFormat.PARQUET:
-        for content in contents:
-            file.write(content)
-        return
-    import pyarrow.parquet
-
-    schema = _schema()
-    with pyarrow.parquet.ParquetWriter(file, schema) as writer:
-        for content in contents:
-            records = [json.loads(line) for line in content.splitlines()]
-            writer.write_table(pyarrow.Table.from_pylist(records, schema))
+def _file_lines(path: Path) -> Iterator[CorpusLine]:
+    with path.open("rb") as file:
+        lines = _text_lines(file, str(path))
+        yield from lines if CorpusFormat.of(path) is CorpusFormat.TEXT else map(_json_line, lines)
 
 
-def _decoded(file: BinaryIO, name: str) -> Iterator[str]:
-    return (line.rstrip("\r") for line in decode_lines(file, name))
+def _text_lines(stream: LineStream, name: str) -> Iterator[CorpusLine]:
+    for number, line in enumerate(decode_lines(stream, name), start=1):
+        text = line.removeprefix("\ufeff") if number == 1 else line  # some editors write a byte order mark
+        yield CorpusLine(text.rstrip("\r"), f"{name}, line {number}")
 
 
-def _fields(lines: Iterator[str], path: Path) -> Iterator[str]:
-    for number, line in enumerate(lines, start=1):
-        try:
-            found = parse_json(line)
-        except ValueError:
-            raise UncurseError(f"{path}, line {number}: not JSON") from None
-        text = found.get(FIELD) if isinstance(found, dict) else None
-        yield _sentence(text, f"{path}, line {number}")
+def _json_line(line: CorpusLine) -> CorpusLine:
+    try:
+        found = parse_json(line.text)
+    except UncurseError:
+        raise UncurseError(f"{line.place}: not JSON") from None
+    table = found if isinstance(found, dict) else {}
+    return CorpusLine(_sentence(table.get(FIELD), line.place), line.place, _id(table.get(ID), line.place))
 
 
-def _rows(path: Path) -> Iterator[str]:
+def _rows(path: Path) -> Iterator[CorpusLine]:
     import pyarrow.parquet
 
     try:
-        names = pyarrow.parquet.read_schema(path).names
-        if FIELD not in names:
-            raise UncurseError(f"{path} has no column {FIELD!r}: {', '.join(names)}")
+        schema = pyarrow.parquet.read_schema(path)
+        columns = [name for name in (FIELD, ID) if name in schema.names]
+        _check_columns(schema, path)
         # Parquet stores a repeated text once; as a dictionary it takes no more memory when it is read.
-        with pyarrow.parquet.ParquetFile(path, read_dictionary=[FIELD]) as file:
+        with pyarrow.parquet.ParquetFile(path, read_dictionary=columns) as file:
             number = 0
-            for batch in file.iter_batches(columns=[FIELD]):
-                for value in batch.column(0):
+            for batch in file.iter_batches(columns=columns):
+                ids = batch.column(ID) if ID in columns else [None] * len(batch)
+                for text, value in zip(batch.column(FIELD), ids, strict=True):
                     number += 1
-                    yield _sentence(value.as_py(), f"{path}, row {number}")
-    except KeyError:  # the column is nested: it has columns of its own
-        raise UncurseError(f"{path}: the column {FIELD!r} is not a column of strings") from None
+                    place = f"{path}, row {number}"
+                    yield CorpusLine(_sentence(text.as_py(), place), place, _id(value and value.as_py(), place))
     except pyarrow.ArrowException as error:
         raise UncurseError(f"{path} is not a valid Parquet file: {error}") from None
 
 
-def _sentence(text: Any, where: str) -> str:  # noqa: ANN401  (whatever was in the file)
-    if not isinstance(text, str):
-        raise UncurseError(f"{where}: {FIELD!r} is missing or is not a string")
-    if len(text.splitlines()) > 1:
-        raise UncurseError(f"{where}: the text has more than one line")
-    if len(text) > LONGEST_LINE:
-        raise UncurseError(f"{where} has more than {LONGEST_LINE} characters")
-    if not text.isascii() and any(0xD800 <= ord(letter) < 0xE000 for letter in text):
-        raise UncurseError(f"{where}: not valid Unicode")
-    return text
-
-
-def _schema() -> pyarrow.Schema:
-    """The fields of `uncurse.translation.records.record_of` as columns."""
+def _check_columns(schema: pyarrow.Schema, path: Path) -> None:
+    """Refuse columns that are missing, doubled, or so nested that a small file could hold gigabytes."""
     import pyarrow
 
-    hypothesis = [
-        ("text", pyarrow.string()),
-        ("tokens", pyarrow.list_(pyarrow.int64())),
-        ("log_prob", pyarrow.float64()),
-        ("score", pyarrow.float64()),
-        ("length", pyarrow.int64()),
-    ]
-    search = [
-        ("expected_length", pyarrow.float64()),
-        ("certificate", pyarrow.string()),
-        ("gap", pyarrow.float64()),
-        ("steps", pyarrow.int64()),
-        ("model_rows", pyarrow.int64()),
-        ("signature", pyarrow.string()),
-        ("others", pyarrow.list_(pyarrow.struct(hypothesis))),
-    ]
-    return pyarrow.schema(hypothesis + search)
+    for name in (FIELD, ID):
+        count = schema.names.count(name)
+        if count > 1 or (name == FIELD and not count):
+            found = ", ".join(schema.names)
+            raise UncurseError(f"{path} must have one column {name!r}; it has the columns {found}")
+        if count and pyarrow.types.is_nested(schema.field(name).type):
+            raise UncurseError(f"{path}: the column {name!r} is not a column of strings")
+
+
+def _sentence(text: Any, place: str) -> str:  # noqa: ANN401  (whatever was in the file)
+    if not isinstance(text, str):
+        raise UncurseError(f"{place}: {FIELD!r} is missing or is not a string")
+    text = text.rstrip("\r\n")
+    if "\n" in text or "\r" in text:
+        raise UncurseError(f"{place}: the text has more than one line")
+    if len(text) > LONGEST_LINE:
+        raise UncurseError(f"{place} has more than {LONGEST_LINE} characters")
+    return _valid(text, place)
+
+
+def _id(value: Any, place: str) -> str | float | None:  # noqa: ANN401  (whatever was in the file)
+    if isinstance(value, str):
+        return _valid(value, place)
+    if value is not None and (not isinstance(value, int | float) or not math.isfinite(value)):
+        raise UncurseError(f"{place}: {ID!r} is neither a string nor a number")
+    return value
+
+
+def _valid(text: str, place: str) -> str:
+    if not text.isascii() and any(0xD800 <= ord(letter) < 0xE000 for letter in text):
+        raise UncurseError(f"{place}: not valid Unicode")
+    return text

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final, Protocol
 
 from uncurse.errors import UncurseError
 
 LONGEST_LINE: Final = 1 << 20  # bytes; a file without a line break would fill the memory
+
+
+class LineStream(Protocol):
+    """What gives bytes line by line, such as a file."""
+
+    def readline(self, max_bytes: int, /) -> bytes:
+        """The next line with its line break, or so many bytes of it; nothing at the end."""
+        ...
 
 
 def read_lines(path: Path) -> list[str]:
@@ -17,9 +25,9 @@ def read_lines(path: Path) -> list[str]:
         return list(decode_lines(file, str(path)))
 
 
-def decode_lines(file: BinaryIO, name: str) -> Iterator[str]:
+def decode_lines(stream: LineStream, name: str) -> Iterator[str]:
     """The lines of a UTF-8 stream without their line breaks; errors give its name and the number of the line."""
-    for number, raw in enumerate(iter(lambda: file.readline(LONGEST_LINE + 1), b""), start=1):
+    for number, raw in enumerate(iter(lambda: stream.readline(LONGEST_LINE + 1), b""), start=1):
         if len(raw) > LONGEST_LINE:
             raise UncurseError(f"{name}, line {number} has more than {LONGEST_LINE} bytes")
         try:

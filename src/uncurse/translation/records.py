@@ -1,13 +1,26 @@
-"""What is written for each line that is translated."""
+"""What is written for each line that is translated, and what is counted on the way."""
 
 from __future__ import annotations
 
 import json
 import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 
+from uncurse.errors import UncurseError
+from uncurse.scoring.result import Certificate
+from uncurse.storage.strict_json import parse_json
+from uncurse.translation.shards import Shard
 from uncurse.translation.translator import Translation
+
+# What happens to lines that their translations may not show, and the words for it.
+COUNTED: Final[Mapping[str, str]] = {
+    "truncated_sources": "lines that were too long for the model and were truncated",
+    "truncated_outputs": "lines for which nothing ended within the maximum length, so that the output is cut off",
+    "short_n_best": "lines with fewer translations than were asked for, since no more ended",
+}
 
 
 class Style(Enum):
@@ -17,11 +30,37 @@ class Style(Enum):
     N_BEST = "all, with number and score"
     JSON = "everything"
 
-    def line(self, translation: Translation, number: int) -> str:
-        """The line, or lines, for the line of this number, from 0."""
+    def line(self, translation: Translation, shard: Shard, index: int) -> str:
+        """The line, or lines, for the line of a shard with this index."""
         if self is Style.JSON:
-            return json_line(translation)
-        return text_line(translation) if self is Style.TEXT else n_best_lines(translation, number)
+            return json_line(translation, shard, index)
+        return text_line(translation) if self is Style.TEXT else n_best_lines(translation, shard.first - 1 + index)
+
+    def check(self, content: bytes, shard: Shard) -> None:
+        """Raise an `UncurseError` unless there is something for every line of a shard, and for no other."""
+        lines = content.decode("utf-8").split("\n")
+        expected = range(shard.first, shard.first + len(shard.lines))
+        if self is Style.TEXT:
+            right = len(lines) - 1 == len(shard.lines)
+        elif self is Style.JSON:
+            right = [parse_json(line)["line"] for line in lines[:-1]] == [*expected]
+        else:
+            numbers = [int(line.partition(" ")[0]) + 1 for line in lines[:-1]]
+            right = [*dict.fromkeys(numbers)] == [*expected]
+        if lines[-1] or not right:
+            raise UncurseError("it is not what was asked for")
+
+
+def counts_of(translation: Translation, n_best: int) -> Counter[str]:
+    """What is to be counted of a translation."""
+    found = translation.result
+    truncated = found is not None and found.certificate is Certificate.TRUNCATED
+    counts = {
+        "truncated_sources": translation.source_truncated,
+        "truncated_outputs": truncated,
+        "short_n_best": found is not None and not truncated and len(found.hypotheses) < n_best,
+    }
+    return Counter({name: 1 for name, there in counts.items() if there})
 
 
 def record_of(translation: Translation) -> dict[str, Any]:
@@ -53,9 +92,15 @@ def record_of(translation: Translation) -> dict[str, Any]:
     }
 
 
-def json_line(translation: Translation) -> str:
-    """The record as one line."""
-    return json.dumps(record_of(translation), ensure_ascii=False, allow_nan=False)
+def json_line(translation: Translation, shard: Shard, index: int) -> str:
+    """The record of a line as JSON: its number in the whole input, from 1, its id, its source, and the rest."""
+    origin = {
+        "line": shard.first + index,
+        "id": shard.ids[index] if shard.ids else None,
+        "source": translation.source,
+        "source_truncated": translation.source_truncated,
+    }
+    return json.dumps({**origin, **record_of(translation)}, ensure_ascii=False, allow_nan=False)
 
 
 def _finite(number: float) -> float | None:
@@ -79,3 +124,8 @@ def n_best_lines(translation: Translation, number: int) -> str:
 def _one_line(text: str) -> str:
     """A vocabulary can have tokens with line breaks; a translation must not look like two."""
     return text.replace("\r", " ").replace("\n", " ")
+
+
+def warnings_of(counts: Mapping[str, int]) -> Sequence[str]:
+    """What a user should know of the lines that were counted."""
+    return [f"{text}: {counts[name]}" for name, text in COUNTED.items() if counts.get(name)]

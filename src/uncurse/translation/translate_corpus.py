@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import final
 
 from uncurse.errors import UncurseError
 from uncurse.executors.local import Executor, JobFailure
-from uncurse.text.corpus_formats import CorpusFormat, write_corpus
+from uncurse.text.corpus_formats import CorpusFormat
 from uncurse.translation.options import TranslationOptions
-from uncurse.translation.records import Style
+from uncurse.translation.records import Style, counts_of
 from uncurse.translation.resumable_output import ResumableOutput
 from uncurse.translation.shards import Shard
 from uncurse.translation.translator import Translator
+from uncurse.translation.write_output import write_corpus
+
+
+@final
+@dataclass(frozen=True)
+class ShardOutput:
+    """What was made of a shard."""
+
+    input: str  # the checksum of the shard
+    content: bytes
+    counts: Mapping[str, int]
+
+    def check(self, shard: Shard, style: Style) -> None:
+        """Raise an `UncurseError` if it is not what was asked for, whatever a worker says."""
+        if self.input != shard.digest:
+            raise UncurseError("it is of other lines")
+        style.check(self.content, shard)
 
 
 @final
@@ -26,17 +44,19 @@ class ShardJob:
     options: TranslationOptions
     style: Style
     signature: str
+    advance: Callable[[int], None] | None = field(default=None, compare=False)  # told of lines; not on a cluster
 
-    def __call__(self, translator: Translator) -> bytes:
+    def __call__(self, translator: Translator) -> ShardOutput:
         """What is written for the lines."""
         if translator.signature != self.signature:
             raise UncurseError("the models of the workers are not the same")
-        translations = translator.translate_shard(self.shard, self.options)
-        written = (
-            self.style.line(translation, number)
-            for number, translation in enumerate(translations, start=self.shard.first - 1)
-        )
-        return "".join(f"{line}\n" for line in written).encode()
+        counts: Counter[str] = Counter()
+        lines = []
+        translations = translator.translate_shard(self.shard, self.options, self.advance)
+        for index, translation in enumerate(translations):
+            counts += counts_of(translation, self.options.decoding.n_best)
+            lines.append(f"{self.style.line(translation, self.shard, index)}\n")
+        return ShardOutput(self.shard.digest, "".join(lines).encode(), dict(counts))
 
 
 def translate_corpus(
@@ -44,31 +64,38 @@ def translate_corpus(
     setup: Callable[[], Translator],
     jobs: Iterable[ShardJob],
     output: ResumableOutput,
-    form: CorpusFormat,
-    report: Callable[[Shard], None],
+    corpus_format: CorpusFormat,
+    advance: Callable[[int], None],
 ) -> list[tuple[Shard, str]]:
     """Translate what is missing and put the output together; failed shards are returned, with the reason.
 
-    If one failed there is no output: what is done stays in the output's folder.
+    If one failed there is no output: what is done stays in the output's folder. `advance` is told how many lines
+    are done; jobs that tell it themselves are not counted twice.
     """
     count = 0
 
-    def missing() -> Iterator[tuple[Shard, ShardJob]]:
+    def missing() -> Iterator[tuple[ShardJob, ShardJob]]:
         nonlocal count
         for job in jobs:
             count += 1
             if output.has(job.shard):
-                report(job.shard)
+                advance(len(job.shard.lines))
             else:
-                yield job.shard, job
+                yield job, job
 
     failures = []
-    for shard, content in executor.map(setup, missing()):
-        if isinstance(content, JobFailure):
-            failures.append((shard, content.reason))
-        else:
-            output.add(shard, content)
-            report(shard)
+    for job, made in executor.map(setup, missing()):
+        if isinstance(made, JobFailure):
+            failures.append((job.shard, made.reason))
+            continue
+        try:
+            made.check(job.shard, job.style)
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            failures.append((job.shard, f"a worker returned something else: {error}"))
+            continue
+        output.add(job.shard, made.content, made.counts)
+        if job.advance is None:
+            advance(len(job.shard.lines))
     if not failures:
-        output.finish(count, partial(write_corpus, form))
+        output.finish(count, partial(write_corpus, corpus_format))
     return failures

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, final
 
@@ -39,6 +39,7 @@ class Translation:
     texts: tuple[str, ...]
     result: Result | None
     expected_length: float | None  # in tokens, </s> and any target prefix counted
+    source_truncated: bool = False  # whether the line was cut to what the model takes
 
     @property
     def text(self) -> str:
@@ -125,11 +126,15 @@ class Translator:
         for shard in shards_of(lines):
             yield from self.translate_shard(shard, options)
 
-    def translate_shard(self, shard: Shard, options: TranslationOptions) -> Iterator[Translation]:
+    def translate_shard(
+        self, shard: Shard, options: TranslationOptions, advance: Callable[[int], None] | None = None
+    ) -> Iterator[Translation]:
         """Translate the lines of a shard; results are in their order, each as soon as it can be given.
 
-        What shares a batch is decided within the shard: so a resumed run gives the same output.
+        What shares a batch is decided within the shard: so a resumed run gives the same output. `advance` is told
+        how many lines are done, which need not be those that come next.
         """
+        advance = advance or (lambda lines: None)
         options = options.resolved(self.predictor)
         lines = shard.lines
         sources = [tuple(tokens) for tokens in self._source.encode(lines)]
@@ -137,17 +142,21 @@ class Translator:
         for index, tokens in enumerate(sources):
             if len(tokens) > most and not options.truncate:
                 raise UncurseError(
-                    f"line {shard.first + index} has {len(tokens)} tokens; the maximum is {most}: shorten it, or"
+                    f"{shard.place(index)} has {len(tokens)} tokens; the maximum is {most}: shorten it, or"
                     " ask for long lines to be truncated"
                 )
+        cut = {index for index, tokens in enumerate(sources) if len(tokens) > most}
         sources = [tokens[:most] for tokens in sources]
         ready = {index: empty_translation(lines[index]) for index, tokens in enumerate(sources) if not tokens}
         order = sorted(
             (index for index, tokens in enumerate(sources) if tokens), key=lambda index: len(sources[index])
         )
+        advance(len(ready))
         given = 0
         for place, sentence, result in self._searched([sources[index] for index in order], options):
-            ready[order[place]] = self.translation(lines[order[place]], sentence, result)
+            index = order[place]
+            ready[index] = self.translation(lines[index], sentence, result, source_truncated=index in cut)
+            advance(1)
             while given in ready:
                 yield ready.pop(given)
                 given += 1
@@ -194,10 +203,12 @@ class Translator:
         """The sentence with a larger maximum length if it must be searched again, else None."""
         return self._policy(options).retry(sentence, found)
 
-    def translation(self, line: str, sentence: Sentence, result: Result) -> Translation:
+    def translation(
+        self, line: str, sentence: Sentence, result: Result, source_truncated: bool = False
+    ) -> Translation:
         """The texts of what a search found."""
         texts = tuple(self._target.decode((*sentence.prefix, *each.tokens)) for each in result.hypotheses)
-        return Translation(line, texts, result, sentence.expected_length)
+        return Translation(line, texts, result, sentence.expected_length, source_truncated)
 
     def _prefix(self, options: TranslationOptions) -> tuple[int, ...]:
         return tuple(self._target.encode([options.target_prefix])[0]) if options.target_prefix else ()

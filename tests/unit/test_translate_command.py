@@ -1,0 +1,325 @@
+"""What `uncurse translate` reads, writes, refuses and says."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.letter_model import LetterEncoder, LetterWords
+
+from uncurse.cli import main
+from uncurse.executors.local import LocalExecutor
+from uncurse.lengths.predictors import FixedRatio
+from uncurse.translation import shards
+from uncurse.translation.translate_corpus import ShardJob
+from uncurse.translation.translator import Translator
+
+LINES = [f"{'a b c d e f'[: 1 + 2 * (index % 6)]}" for index in range(30)]
+
+
+@pytest.fixture(autouse=True)
+def letters(monkeypatch: pytest.MonkeyPatch) -> Translator:
+    """A translator that is loaded at once, and shards of a few lines."""
+    model = LetterEncoder(seed=1, vocab_size=7, ending=1.0)
+    translator = Translator(model, LetterWords(), LetterWords(), FixedRatio(1.5))
+    monkeypatch.setattr("uncurse.cli.translate_task.load_translator", lambda options: translator)
+    monkeypatch.setattr(shards, "COST", 100)
+    return translator
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    path = tmp_path / "corpus"
+    path.write_text("".join(f"{line}\n" for line in LINES), encoding="utf-8")
+    return path
+
+
+def given(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
+    """The one line of a command that could not do what it was asked."""
+    with pytest.raises(SystemExit) as stopped:
+        main(["translate", *map(str, arguments)])
+    said = capsys.readouterr()
+    assert stopped.value.code == 2
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    return said.err
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--engine", "ray"], "--engine needs --out"),
+        (["--resume"], "--resume needs --out"),
+        (["--workers", "2"], "--workers needs --engine"),
+        (["--engine", "spark", "--out", "{out}"], "engine = 'spark' is not allowed"),
+        (["--threads", "99999999"], "Input should be less than or equal to 1024"),
+        (["--threads", "-1"], "Input should be greater than or equal to 0"),
+    ],
+)
+def test_options_that_cannot_act_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    assert message in refused(capsys, *(each.format(out=tmp_path / "out") for each in arguments))
+    assert names(tmp_path) == []
+
+
+def test_an_output_that_would_replace_its_input_is_refused(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = corpus.read_bytes()
+    (tmp_path / "link").symlink_to(corpus)
+    for out in (corpus, tmp_path / "link", tmp_path / "." / "corpus"):
+        assert "is an input: name another file" in refused(capsys, tmp_path / "link", "--out", out)
+    assert corpus.read_bytes() == before
+    assert names(tmp_path) == ["corpus", "link"]
+
+
+def test_an_output_that_is_no_file_is_refused(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert "is not a regular file" in refused(capsys, corpus, "--out", tmp_path / "pipe")
+    assert "is not a regular file" in refused(capsys, corpus, "--out", "/dev/null")
+    assert "is a folder: name a file" in refused(capsys, corpus, "--out", tmp_path)
+    assert names(tmp_path) == ["corpus", "pipe"]
+
+
+def test_a_start_that_fails_leaves_nothing_in_the_way(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    corpus.write_text("a\n" + "b " * 2000 + "\n", encoding="utf-8")
+    call = (corpus, "--beam-size", "2", "--max-length", "5", "--out", tmp_path / "out")
+    assert "corpus, line 2 has 2000 tokens" in refused(capsys, *call)
+    assert names(tmp_path) == ["corpus"]
+    main(["translate", *map(str, call), "--truncate"])
+    assert names(tmp_path) == ["corpus", "out"]
+
+
+def test_the_settings_that_differ_are_named(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupt_after(monkeypatch, 2)
+    call = [str(corpus), "--out", str(tmp_path / "out"), "-b", "3"]
+    with pytest.raises(SystemExit):
+        main(["translate", *call])
+    capsys.readouterr()
+    options = ["--max-length", "2x+5", "--score", "bp-norm", "--resume"]
+    message = refused(capsys, *call, *options)
+    differences = "score was default, now bp-norm; max_length was default, now 2x+5"
+    assert message.endswith(f"out.parts was made with other settings: {differences}\n")
+
+
+# What is said.
+
+
+def warnings(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[list[str], list[str]]:
+    main(["translate", *map(str, arguments)])
+    said = capsys.readouterr()
+    return said.out.splitlines(), said.err.splitlines()
+
+
+@pytest.mark.parametrize("options", [["--max-length", "3"], ["--max-length", "1"], ["--n-best", "50"]])
+def test_what_translations_do_not_show_is_counted(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str]
+) -> None:
+    corpus.write_text("a b\n" + "b " * 1001 + "\n\nc d e\n", encoding="utf-8")
+    call = [str(corpus), "--truncate", "-b", "2", "--max-length", "9", *options]
+    lines, said = warnings(capsys, *call, "--json")
+    records = [json.loads(line) for line in lines]
+    assert [record["source_truncated"] for record in records] == [False, True, False, False]
+    cut_off = sum(record["certificate"] == "TRUNCATED" for record in records)
+    counts = {
+        "lines that were too long for the model and were truncated": 1,
+        "lines for which nothing ended within the maximum length, so that the output is cut off": cut_off,
+        "lines with fewer translations than were asked for, since no more ended": (
+            3 - cut_off if "--n-best" in options else 0
+        ),
+    }
+    assert said == [f"uncurse: {words}: {count}" for words, count in counts.items() if count]
+    assert warnings(capsys, *call, "--out", tmp_path / "out")[1] == said
+
+
+def test_counts_of_shards_that_were_done_before_are_not_forgotten(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = [str(corpus), "-b", "2", "--min-length", "3", "--max-length", "3", "--out"]
+    _, undisturbed = warnings(capsys, *call, tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        interrupt_after(patch, 2)
+        with pytest.raises(SystemExit):
+            main(["translate", *call, str(tmp_path / "out")])
+    capsys.readouterr()
+    assert warnings(capsys, *call, tmp_path / "out", "--resume")[1] == undisturbed
+    assert undisturbed
+
+
+def interrupt_after(patch: pytest.MonkeyPatch, count: int) -> None:
+    """Ctrl-C while the shard after so many is translated."""
+    translate = ShardJob.__call__
+    left = count
+
+    def interrupting(job: ShardJob, translator: Translator) -> Any:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise KeyboardInterrupt
+        return translate(job, translator)
+
+    patch.setattr(ShardJob, "__call__", interrupting)
+
+
+@pytest.mark.parametrize("done", [0, 2])
+def test_an_interrupted_command_says_how_to_go_on(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, done: int
+) -> None:
+    interrupt_after(monkeypatch, done)
+    with pytest.raises(SystemExit, match="130"):
+        main(["translate", str(corpus), "--out", str(tmp_path / "out")])
+    folder = tmp_path / "out.parts"
+    expected = f"what is done is in {folder}; the same command with --resume does the rest"
+    assert capsys.readouterr().err == f"uncurse: interrupted; {expected if done else 'nothing was done yet'}\n"
+    assert folder.exists() == bool(done)
+
+
+def test_an_interrupted_stream_says_so(
+    corpus: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Translator, "translate_shard", interrupt)
+    with pytest.raises(SystemExit, match="130"):
+        main(["translate", str(corpus)])
+    assert capsys.readouterr().err == "uncurse: interrupted\n"
+
+
+def test_resuming_what_is_finished_leaves_it_as_it_is(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = ["translate", str(corpus), "--out", str(tmp_path / "out")]
+    main(call)
+    before = (tmp_path / "out").stat()
+    monkeypatch.setattr("uncurse.cli.translate_task.load_translator", None)
+    main([*call, "--resume"])
+    assert (
+        capsys.readouterr().err == f"uncurse: {tmp_path / 'out'} is there already; remove it to translate again\n"
+    )
+    assert (tmp_path / "out").stat() == before
+
+
+def test_progress_moves_with_every_line(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[int] = []
+
+    @contextmanager
+    def recorded(what: str, total: int | None, shown: bool = True) -> Iterator[Callable[[int], None]]:
+        assert total == len(LINES)
+        yield told.append
+
+    monkeypatch.setattr("uncurse.cli.translate_task.line_progress", recorded)
+    monkeypatch.setattr(shards, "COST", 10**9)
+    main(["translate", str(corpus), "--out", str(tmp_path / "out")])
+    assert sum(told) == len(LINES)
+    assert max(told) == 1
+
+
+def test_lines_that_fail_are_named_by_their_files(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lying(executor: LocalExecutor, setup: Any, jobs: Any) -> Iterator[tuple[Any, Any]]:
+        for name, job in jobs:
+            yield name, job(setup()) if job.shard.number else None
+
+    monkeypatch.setattr(LocalExecutor, "map", lying)
+    with pytest.raises(SystemExit, match="1"):
+        main(["translate", str(corpus), "--out", str(tmp_path / "out")])
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith(
+        f"uncurse: {corpus}, line 1 to {corpus}, line 7 failed: a worker returned something else"
+    )
+    assert second == (
+        f"uncurse: what is done is in {tmp_path / 'out.parts'}; the same command with --resume does the rest"
+    )
+
+
+# What is read.
+
+
+def test_a_hyphen_is_standard_input(
+    corpus: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outputs = []
+    for files in ([], ["-"], [str(corpus), "-"]):
+        given(monkeypatch, "a b c\nd\n")
+        main(["translate", *files, "-b", "2"])
+        outputs.append(capsys.readouterr().out.splitlines())
+    main(["translate", str(corpus), "-b", "2"])
+    assert outputs[0] == outputs[1]
+    assert outputs[2] == [*capsys.readouterr().out.splitlines(), *outputs[0]]
+
+
+def test_lines_of_a_pipe_are_translated_as_they_arrive(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader, writer = os.pipe()
+    arrived = threading.Semaphore(0)
+    seen: list[bool] = []
+
+    def write() -> None:
+        with os.fdopen(writer, "wb", buffering=0) as pipe:
+            for text in (b"a b\n", b"c\nd ", b"e\n"):
+                pipe.write(text)
+                seen.append(arrived.acquire(timeout=20))
+
+    def echo(line: str) -> None:
+        lines.append(line)
+        arrived.release()
+
+    lines: list[str] = []
+    monkeypatch.setattr("uncurse.cli.translate_task.typer.echo", echo)
+    thread = threading.Thread(target=write)
+    with os.fdopen(reader, "rb") as stream, io.TextIOWrapper(stream) as text:
+        monkeypatch.setattr(sys, "stdin", text)
+        thread.start()
+        main(["translate", "-b", "2"])
+    thread.join()
+    assert seen == [True, True, True]
+    assert len(lines) == 3
+
+
+def test_a_file_on_standard_input_has_the_shards_of_the_file(
+    corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is never idle, so that its translations are those of the file, to the byte."""
+    sizes: dict[str, list[int]] = {str(corpus): [], "-": []}
+    translate_shard = Translator.translate_shard
+
+    def recorded(translator: Translator, shard: shards.Shard, *rest: Any) -> Any:
+        sizes[name].append(len(shard.lines))
+        return translate_shard(translator, shard, *rest)
+
+    monkeypatch.setattr(Translator, "translate_shard", recorded)
+    for name in sizes:
+        with corpus.open("rb") as stream, io.TextIOWrapper(stream) as text:
+            monkeypatch.setattr(sys, "stdin", text)
+            main(["translate", name, "-b", "2"])
+    assert sizes[str(corpus)] == sizes["-"]
+    assert len(sizes["-"]) > 2
