@@ -148,6 +148,20 @@ def data() -> dict[str, Any]:
                 ("bp-norm", "predicted-horizon"),
             )
         ],
+        "gains": {
+            name: [
+                {
+                    "label": label,
+                    "sentences": 50,
+                    "gains": {
+                        method: {"bleu": 1.5 - place, "low": -0.5 - place, "high": 3.25 - place, "p": 0.04}
+                        for method in ("bounded-word-reward", "bp-norm")
+                    },
+                }
+                for place, label in enumerate(("< 0.8", "0.8 – 0.9", "≥ 0.9"))
+            ]
+            for name in ("dev", "test")
+        },
         "references_within": dict.fromkeys(MAX_LENGTHS, 0.9),
         "sentences": [sentence(index) for index in range(SENTENCES)],
     }
@@ -211,7 +225,14 @@ def browser() -> Iterator[Any]:
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("study") / "study.html"
     columns = tuple(f"column {place}" for place in range(14))
-    wide = Table("wide", "Wide", columns, (("1.00",) * 14,) * 3, "nrefs:var|case:lc|eff:yes|nc:6|nw:0|space:no|version:2.6.0", frozenset({(0, 1)}))
+    wide = Table(
+        "wide",
+        "Wide",
+        columns,
+        (("1.00",) * 14,) * 3,
+        "nrefs:var|case:lc|eff:yes|nc:6|nw:0|space:no|version:2.6.0",
+        frozenset({(0, 1)}),
+    )
     write_page(path, data(), [wide])
     return path
 
@@ -231,10 +252,10 @@ def window(browser: Any, file: Path) -> Iterator[Opened]:
 
 
 def test_what_was_not_studied_is_not_on_the_page(browser: Any, tmp_path: Path) -> None:
-    none = {"max_length_cells": [], "tuning": {"small": [], "large": []}}
+    none = {"gains": {}, "max_length_cells": [], "tuning": {"small": [], "large": []}}
     write_page(tmp_path / "study.html", data() | none, [])
     window = opened(browser, tmp_path / "study.html")
-    assert window.page.locator("#max-lengths, #tuning").count() == 0
+    assert window.page.locator("#gains, #max-lengths, #tuning").count() == 0
     assert window.page.locator("nav a").all_inner_texts()[2:4] == ["Stopping", "Tables"]
     assert window.page.locator("figure .canvas").count() == 9
     window.page.context.close()
@@ -247,7 +268,7 @@ def test_everything_is_drawn_and_nothing_overflows(browser: Any, file: Path, wid
     window = opened(browser, file, width, scheme)
     page = window.page
     charts = page.locator("figure .canvas")
-    assert charts.count() == 11
+    assert charts.count() == 12
     for place in range(charts.count()):
         chart = charts.nth(place)
         name = chart.get_attribute("aria-label")
@@ -299,6 +320,16 @@ def test_the_nearest_point_answers_where_each_has_its_own_x(window: Opened) -> N
     mark.hover(force=True)
     assert "BP-Norm, beam size 40" in window.tip("cost")
     assert f"{measures('bp-norm', 40, 0)['model_rows']:,.0f}" in window.tip("cost")
+
+
+def test_a_gain_is_told_with_its_interval(window: Opened) -> None:
+    mark = window.page.locator('#gains .series[data-name="bp-norm"] .mark').last
+    mark.scroll_into_view_if_needed()
+    mark.hover(force=True)
+    assert "BP-Norm, ≥ 0.9" in window.tip("gains")
+    assert "−0.50" in window.tip("gains")
+    assert "−2.50 to +1.25" in window.tip("gains")
+    assert window.page.locator("#gains .interval").count() == 6
 
 
 def test_another_metric_set_or_spacing_redraws(window: Opened) -> None:

@@ -153,7 +153,7 @@ def test_every_table_has_its_forms(found: Findings) -> None:
     main = tables[0]
     assert [row[0] for row in main.rows] == ["raw score, b = 2", *(method.label for method in found.methods)]
     assert {column for _, column in main.strong} == {1, 3, 5, 7}
-    assert len(headline(found)) == 3
+    assert headline(found)
 
 
 def test_an_outside_system_is_a_row(found: Findings, tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_a_model_without_a_predictor_is_judged_by_what_needs_none(tmp_path: Path
     }
     assert found.length_errors["test"].predictor is None
     missing = {table.name for table in all_tables(every)} - {table.name for table in all_tables(found)}
-    assert missing == {"horizon", "true-lengths"}
+    assert missing == {"horizon", "true-lengths", "paper-setting", "gains-dev", "gains-test"}
     assert len(headline(found)) == 1
 
 

@@ -87,6 +87,7 @@ def report(plan: PlanFile, out: Out, data: Data = Path()) -> None:
     """Judge the traces: tables, figures and one page, all in the folder of the study."""
     from uncurse.study.evaluate import evaluate
     from uncurse.study.forecast import time_saved
+    from uncurse.study.report.headline import headline
     from uncurse.study.report.write import write_report
 
     console = Console(stderr=True)
@@ -97,6 +98,7 @@ def report(plan: PlanFile, out: Out, data: Data = Path()) -> None:
         status.update("writing")
         commands = [f"uncurse study {each} {plan.name} --data DATA --out FOLDER" for each in ("run", "report")]
         written = write_report(findings, out, commands)
+    typer.echo("\n".join(headline(findings)))
     typer.echo(time_saved(findings, seconds))
     typer.echo(f"{len(written)} files are in {out}; open {out / 'report.html'}")
 

@@ -1,4 +1,4 @@
-"""What a study says of its test sets and recorded searches, whatever the method: lengths, `</s>`, candidates."""
+"""What is not about methods: lengths, where `</s>` comes, candidates of sentences, other systems."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from uncurse.arrays import Ints
+from uncurse.errors import UncurseError
 from uncurse.search.trace import Trace
 from uncurse.study.findings import EosPositions, FinishedText, LengthErrors, SentenceCandidates
+from uncurse.study.outputs import BleuCache
 from uncurse.study.study import Study
-from uncurse.study.test_set import TestSet
+from uncurse.study.test_set import SETS, TestSet, sample
+from uncurse.text.lines import read_lines
 
 MIN_BEAM_SIZE: Final = 3  # smaller beams seldom finish three hypotheses
 MAX_TEXTS: Final = 12  # candidates of a sentence that can be read, beside those that a method chose
@@ -64,6 +67,20 @@ def length_errors(study: Study, test_set: TestSet) -> LengthErrors:
             name: float((lengths <= np.array(most)[:, None]).mean()) for name, most in test_set.max_lengths.items()
         },
     )
+
+
+def system_statistics(study: Study, caches: Mapping[str, BleuCache]) -> dict[str, dict[str, Ints]]:
+    """BLEU's statistics of the translations that other systems have made, by system and set."""
+    found: dict[str, dict[str, Ints]] = {}
+    for system, files in study.systems().items():
+        found[system] = {}
+        for name in SETS:
+            lines, wanted = read_lines(files[name]), study.set_plan(name)
+            total = len(read_lines(study.data / wanted.source))
+            if len(lines) != total:
+                raise UncurseError(f"{files[name]} has {len(lines)} lines and {wanted.source} has {total}")
+            found[system][name] = caches[name].statistics(sample(lines, wanted.lines))
+    return found
 
 
 def candidates_of(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from statistics import fmean
 from typing import final
@@ -10,21 +10,26 @@ from typing import final
 import numpy as np
 
 from uncurse.arrays import Ints
-from uncurse.errors import UncurseError
 from uncurse.scoring.rescorer import Rescorer
 from uncurse.search.forced_decoding import ScoredTarget
 from uncurse.search.judge import judge
 from uncurse.search.trace import Trace
-from uncurse.study.describe import candidates_of, eos_positions, first_eos_steps, length_errors
+from uncurse.study.describe import (
+    candidates_of,
+    eos_positions,
+    first_eos_steps,
+    length_errors,
+    system_statistics,
+)
 from uncurse.study.findings import AtBeamSize, Findings, MaxLengthCell, MissedOptima, StopCell
+from uncurse.study.gains import GainBin, gains_over_norm
 from uncurse.study.measures import Measures, measures_of
 from uncurse.study.methods import EXHAUSTIVE, HORIZON, OPTIMAL, StudyMethod
 from uncurse.study.outputs import TIE, BleuCache, judge_set
 from uncurse.study.plan import GROUPS
 from uncurse.study.study import Study
-from uncurse.study.test_set import SETS, TestSet, sample
+from uncurse.study.test_set import SETS, TestSet
 from uncurse.study.tuning import Tuner, Tuning, TuningCurve
-from uncurse.text.lines import read_lines
 
 
 def evaluate(study: Study, report: Callable[[str], None]) -> Findings:
@@ -46,8 +51,9 @@ def evaluate(study: Study, report: Callable[[str], None]) -> Findings:
         max_length_cells=judging.max_length_cells(),
         length_errors={name: length_errors(study, study.test_sets[name]) for name in SETS},
         true_lengths={name: judging.true_lengths(name) for name in SETS},
-        systems=judging.systems(),
+        systems=system_statistics(study, judging.caches),
         sentences=candidates_of(study.test_sets["test"], shown, study.translator.decode),
+        gains={name: _gains(study, name, at[name]) for name in SETS} if study.knows_length else {},
     )
 
 
@@ -59,7 +65,7 @@ class _Evaluation:
         self._study = study
         self._report = report
         decode, lowercase = study.translator.decode, study.plan.lowercase
-        self._caches = {name: BleuCache(study.test_sets[name], decode, lowercase) for name in SETS}
+        self.caches = {name: BleuCache(study.test_sets[name], decode, lowercase) for name in SETS}
         self._references: dict[str, list[list[ScoredTarget]]] = {
             name: study.reference_scores.references(study.test_sets[name]) for name in SETS
         }
@@ -89,7 +95,7 @@ class _Evaluation:
         grouped = beam_size in (*study.plan.small, *study.plan.large)
         methods = (*study.methods, *(study.horizon_methods if grouped else ()))
         decodings = [study.decoding(beam_size, self._score(each, beam_size), each.stop) for each in methods]
-        found = judge_set(test_set, traces, decodings, self._caches[name], self._references[name])
+        found = judge_set(test_set, traces, decodings, self.caches[name], self._references[name])
         outputs = {method.name: each for method, each in zip(methods, found, strict=True)}
         exhaustive = _exhaustive_steps(traces, test_set.judged_max_lengths(traces))
         rows = (
@@ -100,11 +106,25 @@ class _Evaluation:
             measures={method: measures_of(each, exhaustive) for method, each in outputs.items()},
             recorded_rows=fmean(rows),
             eos_steps=first_eos_steps(traces, test_set.judged_max_lengths(traces)),
+            paper_statistics=self._paper_statistics(name, beam_size, traces),
             missed={
                 spec: self._missed(spec, score, traces, test_set)
                 for spec, score in study.reference_scores.exact_scores.items()
             },
         )
+
+    def _paper_statistics(self, name: str, beam_size: int, traces: Sequence[Trace]) -> dict[str, Ints]:
+        """BLEU's statistics of every method with R = ⌈L⌉."""
+        study, plan = self._study, self._study.plan
+        if not study.knows_length or beam_size not in (*plan.small, *plan.large, plan.baseline_beam_size):
+            return {}
+        test_set = study.test_sets[name]
+        decodings = [study.decoding(beam_size, self._score(each, beam_size), each.stop) for each in study.methods]
+        found = judge_set(
+            test_set, traces, decodings, self.caches[name], self._references[name],
+            test_set.paper_max_lengths(traces),
+        )  # fmt: skip
+        return {method.name: each.statistics for method, each in zip(study.methods, found, strict=True)}
 
     def stop_cells(self) -> tuple[StopCell, ...]:
         """Every score with every stopping rule, on test at the beam size of display."""
@@ -116,7 +136,7 @@ class _Evaluation:
         pairs = [(name, spec) for name in scores for spec in study.rules]
         decodings = [study.decoding(size, scores[name], study.rules[spec]) for name, spec in pairs]
         decodings += [study.decoding(size, score, EXHAUSTIVE) for score in scores.values()]
-        found = judge_set(test_set, traces, decodings, self._caches["test"], self._references["test"])
+        found = judge_set(test_set, traces, decodings, self.caches["test"], self._references["test"])
         optimum = {name: each.scores for name, each in zip(scores, found[len(pairs) :], strict=True)}
         exhaustive = _exhaustive_steps(traces, test_set.judged_max_lengths(traces))
         return tuple(
@@ -138,7 +158,7 @@ class _Evaluation:
         cells = []
         for name in study.plan.max_lengths:
             most = test_set.judged_max_lengths(traces, test_set.max_lengths[name])
-            found = judge_set(test_set, traces, decodings, self._caches["dev"], self._references["dev"], most)
+            found = judge_set(test_set, traces, decodings, self.caches["dev"], self._references["dev"], most)
             exhaustive = _exhaustive_steps(traces, most)
             cells += [
                 MaxLengthCell(
@@ -161,25 +181,11 @@ class _Evaluation:
         methods = [method for method in study.methods if method.reads_length]
         decodings = [study.decoding(size, self._score(method, size), method.stop) for method in methods]
         found = judge_set(
-            test_set, traces, decodings, self._caches[name], self._references[name],
+            test_set, traces, decodings, self.caches[name], self._references[name],
             expected_lengths=test_set.reference_lengths.mean(axis=1).tolist(),
         )  # fmt: skip
         exhaustive = _exhaustive_steps(traces, test_set.judged_max_lengths(traces))
         return {method.name: measures_of(each, exhaustive) for method, each in zip(methods, found, strict=True)}
-
-    def systems(self) -> dict[str, dict[str, Ints]]:
-        """The translations that other systems have made."""
-        found: dict[str, dict[str, Ints]] = {}
-        for name, files in self._study.systems().items():
-            found[name] = {}
-            for each in SETS:
-                lines = read_lines(files[each])
-                wanted = self._study.set_plan(each)
-                total = len(read_lines(self._study.data / wanted.source))
-                if len(lines) != total:
-                    raise UncurseError(f"{files[each]} has {len(lines)} lines and {wanted.source} has {total}")
-                found[name][each] = self._caches[each].statistics(sample(lines, wanted.lines))
-        return found
 
     def _score(self, method: StudyMethod, beam_size: int) -> Rescorer:
         """The score of a method with the values that dev has chosen for beams of this size."""
@@ -189,7 +195,7 @@ class _Evaluation:
         study = self._study
         sizes = study.plan.beam_sizes_of(group)
         recorded = [study.traces.load(study.recording(name, size)) for size in sizes]
-        return Tuner(study.test_sets[name], recorded, self._caches[name])
+        return Tuner(study.test_sets[name], recorded, self.caches[name])
 
     def _missed(self, spec: str, score: Rescorer, traces: Sequence[Trace], test_set: TestSet) -> MissedOptima:
         """For how many sentences whose true optimum is known the recorded search did not find it."""
@@ -209,6 +215,13 @@ class _Evaluation:
             )
             missed += not found.finished or found.hypotheses[0].score < optima[spec].score - TIE
         return MissedOptima(missed, known)
+
+
+def _gains(study: Study, name: str, at: Mapping[int, AtBeamSize]) -> tuple[GainBin, ...]:
+    """What every method gains over length norm, by how short its outputs are."""
+    outputs = at[study.plan.display_beam_size].outputs
+    chosen = {method.name: outputs[method.name] for method in study.methods}
+    return gains_over_norm(chosen, study.test_sets[name].expected_lengths)
 
 
 def _exhaustive_steps(traces: Sequence[Trace], max_lengths: Sequence[int]) -> Ints:

@@ -10,6 +10,7 @@ from typing import final
 from uncurse.arrays import Ints
 from uncurse.evaluation.bootstrap import Difference, paired_bootstrap
 from uncurse.scoring.rescorer import Rescorer
+from uncurse.study.gains import GainBin
 from uncurse.study.measures import Decile, Measures, deciles_of
 from uncurse.study.methods import StudyMethod
 from uncurse.study.outputs import Outputs
@@ -102,6 +103,7 @@ class AtBeamSize:
     recorded_rows: float  # of the recorded search, for a sentence
     eos_steps: Ints  # [sentences, 3] steps of the first </s>; 0 where there are fewer
     missed: Mapping[str, MissedOptima]  # by the spec of a score
+    paper_statistics: Mapping[str, Ints]  # by method: BLEU's with R = ⌈L⌉; only where the main tables look
 
 
 @final
@@ -120,6 +122,7 @@ class Findings:
     true_lengths: Mapping[str, Mapping[str, Measures]]  # by set and method, as if lengths were known; as displayed
     systems: Mapping[str, Mapping[str, Ints]]  # BLEU's statistics of other systems, by name and set
     sentences: tuple[SentenceCandidates, ...]  # of test, at the beam size of display
+    gains: Mapping[str, tuple[GainBin, ...]]  # by set, at the beam size of display
 
     @property
     def methods(self) -> tuple[StudyMethod, ...]:
@@ -145,6 +148,18 @@ class Findings:
     def statistics(self, name: str, method: str, beam_sizes: Sequence[int]) -> list[Ints]:
         """BLEU's statistics of a method at some beam sizes."""
         return [self.at[name][beam_size].outputs[method].statistics for beam_size in beam_sizes]
+
+    def paper_statistics(self, name: str, method: str, beam_sizes: Sequence[int]) -> list[Ints]:
+        """The same in the paper's own setting, R = ⌈L⌉."""
+        return [self.at[name][beam_size].paper_statistics[method] for beam_size in beam_sizes]
+
+    @property
+    def widening(self) -> tuple[int, int] | None:
+        """A usual and the largest beam size, or the smallest and the largest; None if there is only one."""
+        plan = self.study.plan
+        first, last = plan.baseline_beam_size, plan.all_beam_sizes[-1]
+        first = first if first < last else plan.all_beam_sizes[0]
+        return (first, last) if first < last else None
 
     def difference(
         self, name: str, first: tuple[str, Sequence[int]], second: tuple[str, Sequence[int]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -72,6 +73,11 @@ class TestSet:
             max(first, second) if hit_max_length(trace, first) else first
             for trace, first, second in zip(traces, max_lengths, self.retry_max_lengths, strict=True)
         ]
+
+    def paper_max_lengths(self, traces: Sequence[Trace]) -> list[int]:
+        """R = ⌈L⌉ for each sentence, as in the paper's own runs, but no more than was recorded."""
+        pairs = zip(traces, self.expected_lengths, strict=True)
+        return [min(trace.max_length, math.ceil(length)) for trace, length in pairs if length is not None]
 
     def references_of(self, index: int) -> list[str]:
         """The references of one line."""

@@ -168,7 +168,7 @@ class Chart {
     const box = { left: 46, right: width - 20, top: 14 + (spec.room?.above ?? 0), bottom: height - (slanted ? 74 : 42) };
     const values = spec.x.values ?? [...new Set(points.map((point) => point.x))].sort((a, b) => a - b);
     const x = scaleOf(spec.x.kind, values, box.left + 8, box.right - 6);
-    const domain = yDomain(points.map((point) => point.y), spec.y.span ?? 5, spec.y.reference);
+    const domain = yDomain([...points.map((point) => point.y), ...(spec.y.values ?? [])], spec.y.span ?? 5, spec.y.reference);
     const y = linear(...domain, box.bottom - 4 - (spec.room?.below ?? 0), box.top);
     const root = svg("svg", { width, height, "aria-hidden": "true" });
     root.append(...yAxis(domain, y, box, spec.y), ...xAxis(x, box, spec.x, slanted, height));

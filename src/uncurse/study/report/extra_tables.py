@@ -5,9 +5,34 @@ from __future__ import annotations
 from sacrebleu.metrics.chrf import CHRF
 
 from uncurse.study.findings import Findings
+from uncurse.study.gains import GainBin
+from uncurse.study.methods import NORM
 from uncurse.study.plan import GROUPS
-from uncurse.study.report.table import Table, pair, rows_of, share
+from uncurse.study.report.table import Table, interval, pair, rows_of, share
 from uncurse.study.test_set import SETS
+
+
+def gains_table(findings: Findings, name: str) -> Table:
+    """Where each method is better than length norm."""
+    size = findings.study.plan.display_beam_size
+    methods = [method for method in findings.methods if method.name != NORM]
+    everything = {
+        method.name: findings.difference(name, (NORM, [size]), (method.name, [size])) for method in methods
+    }
+    total = GainBin("all", len(findings.study.test_sets[name].lines), everything)
+    bins = findings.gains[name] if len(findings.gains[name]) > 1 else ()
+    rows = [
+        [each.label, str(each.sentences), *(interval(each.gains[method.name]) for method in methods)]
+        for each in (*bins, total)
+    ]
+    norm = findings.label(NORM)
+    note = (
+        f"Sentences by the length of {norm}'s output (beam-full) as a share of the expected length L; BLEU of each"
+        " method minus that of length norm on the same sentences, with the 95 % interval of a paired bootstrap."
+    )
+    title = f"Gain over {norm} by how short its outputs are, {name}, b = {size}"
+    columns = ("|y| / L", "sentences", *(method.label for method in methods))
+    return Table(f"gains-{name}", title, columns, rows_of(rows), note)
 
 
 def degenerate_table(findings: Findings) -> Table:

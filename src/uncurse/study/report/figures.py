@@ -13,6 +13,7 @@ from matplotlib.lines import Line2D
 
 from uncurse.study.findings import Findings
 from uncurse.study.methods import OPTIMAL, RAW, StudyMethod
+from uncurse.study.report.gains_figure import gains_figure
 from uncurse.study.report.looks import DASHED, DOTTED, SOLID, Look, look_of
 from uncurse.study.report.plot_style import (
     GREY,
@@ -206,5 +207,6 @@ FIGURES: Final[Mapping[str, Callable[[Findings], Figure | None]]] = {
     "degenerate": partial(_over_beam_sizes, name="test", fields=_DEGENERATE),
     "max-lengths": _max_lengths,
     "tuning": tuning_figure,
+    "gains": gains_figure,
     "sentence": telling_sentence,
 }

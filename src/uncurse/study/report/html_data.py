@@ -7,6 +7,7 @@ from typing import Any
 
 from uncurse.scoring.result import Certificate
 from uncurse.study.findings import Findings
+from uncurse.study.gains import GainBin
 from uncurse.study.methods import RAW, StudyMethod
 from uncurse.study.plan import GROUPS
 
@@ -40,6 +41,7 @@ def page_data(findings: Findings) -> dict[str, Any]:
         "stop_cells": [asdict(cell) for cell in findings.stop_cells],
         "max_length_cells": [asdict(cell) for cell in findings.max_length_cells],
         "references_within": findings.length_errors["dev"].within,
+        "gains": {name: [_gain(findings, each) for each in bins] for name, bins in findings.gains.items()},
         "sentences": [_sentence(findings, index) for index in range(len(findings.sentences))],
     }
 
@@ -53,6 +55,12 @@ def _tuning(findings: Findings, group: str) -> list[dict[str, Any]]:
         for name, curve in curves.items()
         if len(curve.parameters) in (1, 2)
     ]
+
+
+def _gain(findings: Findings, each: GainBin) -> dict[str, Any]:
+    """The methods that aim at a length; the table has all."""
+    gains = {method.name: asdict(each.gains[method.name]) for method in findings.methods if method.aims_at_length}
+    return {"label": each.label, "sentences": each.sentences, "gains": gains}
 
 
 def _sentence(findings: Findings, index: int) -> dict[str, Any]:

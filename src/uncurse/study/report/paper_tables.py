@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final, NamedTuple
 
+from uncurse.arrays import Ints
+from uncurse.evaluation.bootstrap import Difference, paired_bootstrap
 from uncurse.study.findings import Findings
 from uncurse.study.measures import mean_bleu, mean_ratio
 from uncurse.study.methods import NORM, RAW, StudyMethod
 from uncurse.study.plan import GROUPS
-from uncurse.study.report.table import Table, pair, rows_of, share
+from uncurse.study.report.table import Table, interval, pair, rows_of, share
 from uncurse.study.test_set import SETS
 
 SIGNIFICANT: Final = 0.05  # p below which a difference is marked
+Statistics = Callable[[str, str, Sequence[int]], list[Ints]]  # of a set and a method at some beam sizes
 
 
 class Means(NamedTuple):
@@ -24,27 +28,55 @@ class Means(NamedTuple):
 
 def mean_of(findings: Findings, name: str, method: str, beam_sizes: Sequence[int]) -> Means:
     """BLEU and length ratio of a method."""
-    statistics = findings.statistics(name, method, beam_sizes)
+    return _means(findings.statistics(name, method, beam_sizes))
+
+
+def _means(statistics: Sequence[Ints]) -> Means:
     return Means(mean_bleu(statistics), mean_ratio(statistics))
 
 
 def main_table(findings: Findings) -> Table:
     """Every method with its usual stopping rule, and other systems."""
+    title = "BLEU and length ratio with the stopping rule of each"
+    table = _means_table(findings, "main", title, _baselines(findings, findings.statistics), findings.methods)
     plan = findings.study.plan
+    retry = "" if plan.retry_max_length is None else f", {plan.retry_max_length} where nothing ends within it"
+    return replace(table, note=f"{table.note} Maximum length R: {plan.max_length}{retry}; slots: {plan.slots}.")
+
+
+def paper_setting_table(findings: Findings) -> Table:
+    """The same with the expected length as the maximum length, as in the paper's own runs."""
+    title = "BLEU and length ratio in the paper's own setting, R = ⌈L⌉"
+    rows = _baselines(findings, findings.paper_statistics)
+    table = _means_table(findings, "paper-setting", title, rows, findings.methods, findings.paper_statistics)
+    note = "R = ⌈L⌉ caps the search and is in the bound that stops it; nothing is searched again."
+    shorter: dict[str, int] = {}
+    for name, test_set in findings.study.test_sets.items():
+        recorded = (sentence.max_length for sentence in test_set.recorded)
+        pairs = zip(recorded, test_set.expected_lengths, strict=True)
+        shorter[name] = sum(length is not None and most < length for most, length in pairs)
+    if any(shorter.values()):
+        sizes = {name: len(findings.study.test_sets[name].lines) for name in shorter}
+        counts = " and ".join(f"{count} of {sizes[name]} {name}" for name, count in shorter.items())
+        note += f" {counts} sentences were recorded to a shorter maximum length, which is their R here."
+    return replace(table, note=f"{table.note} {note} Parameters are those of the main table.")
+
+
+def _baselines(findings: Findings, statistics: Statistics) -> list[tuple[str, list[Means]]]:
+    """Rows above the methods: other systems, and the raw score with a usual beam."""
     rows: list[tuple[str, list[Means]]] = []
     for system, sets in findings.systems.items():
         means = {name: Means(mean_bleu([sets[name]]), mean_ratio([sets[name]])) for name in SETS}
         rows.append((system, [means[name] for name in SETS for _ in GROUPS]))
-    size = plan.baseline_beam_size
-    means = {name: mean_of(findings, name, RAW, (size,)) for name in SETS}
+    size = findings.study.plan.baseline_beam_size
+    means = {name: _means(statistics(name, RAW, (size,))) for name in SETS}
     rows.append((f"{findings.label(RAW)}, b = {size}", [means[name] for name in SETS for _ in GROUPS]))
-    title = "BLEU and length ratio with the stopping rule of each"
-    return _means_table(findings, "main", title, rows, findings.methods)
+    return rows
 
 
 def horizon_table(findings: Findings) -> Table:
     """Methods that aim at a length, with the rule of the paper's own runs."""
-    title = "BLEU and length ratio with predicted-horizon, as in the paper's own runs"
+    title = "BLEU and length ratio with predicted-horizon: R as in the main table, ⌈L⌉ in the bound"
     return _means_table(findings, "horizon", title, [], findings.study.horizon_methods)
 
 
@@ -54,8 +86,10 @@ def _means_table(
     title: str,
     rows: Sequence[tuple[str, Sequence[Means]]],
     methods: Sequence[StudyMethod],
+    statistics: Statistics | None = None,
 ) -> Table:
     """BLEU and length ratio for small and large beams, on dev and test."""
+    statistics = statistics or findings.statistics
     plan = findings.study.plan
     cells = [[label, *(text for each in means for text in _texts(each))] for label, means in rows]
     bleus = [[each.bleu for each in means] for _, means in rows]
@@ -64,9 +98,11 @@ def _means_table(
         bleus.append([])
         for name in SETS:
             for group in GROUPS:
-                means = mean_of(findings, name, method.name, plan.beam_sizes_of(group))
+                sizes = plan.beam_sizes_of(group)
+                found = statistics(name, method.name, sizes)
+                means = _means(found)
                 bleu, ratio = _texts(means)
-                cells[-1] += [bleu + _mark(findings, name, method, group), ratio]
+                cells[-1] += [bleu + _mark(paired_bootstrap(statistics(name, NORM, sizes), found)), ratio]
                 bleus[-1].append(means.bleu)
     strong = frozenset(
         (row, 2 * place + 1)
@@ -76,12 +112,10 @@ def _means_table(
     )
     columns = ("", *(f"{name} {group} {what}" for name in SETS for group in GROUPS for what in ("BLEU", "ratio")))
     small, large = (", ".join(map(str, plan.beam_sizes_of(group))) for group in GROUPS)
-    retry = "" if plan.retry_max_length is None else f", {plan.retry_max_length} where nothing ends within it"
     note = (
         f"Small beams: mean of b = {small}; large: mean of b = {large}. * better, † worse than"
         f" {findings.label(NORM)} with beam-full on the same set and beams (paired bootstrap,"
-        f" p < {SIGNIFICANT:g}). Maximum length R: {plan.max_length}{retry}; slots: {plan.slots}. Parameters were"
-        " chosen on dev, separately for small and large beams."
+        f" p < {SIGNIFICANT:g}). Parameters were chosen on dev, separately for small and large beams."
     )
     return Table(table, title, columns, rows_of(cells), note, strong)
 
@@ -98,7 +132,7 @@ def differences_table(findings: Findings, name: str) -> Table:
                     cells += ["", ""]
                     continue
                 found = findings.difference(name, (other, sizes), (method.name, sizes))
-                cells += [f"{found.bleu:+.2f} ({found.low:+.2f} … {found.high:+.2f})", f"{found.p:.3f}"]
+                cells += [interval(found), f"{found.p:.3f}"]
             rows.append(cells)
     columns = ("", "beams", *(text for other in (NORM, RAW) for text in (f"against {findings.label(other)}", "p")))
     note = "BLEU; paired bootstrap, 1,000 samples; in brackets the 95 % interval. Both sides have the same beams."
@@ -107,13 +141,12 @@ def differences_table(findings: Findings, name: str) -> Table:
 
 def widening_table(findings: Findings, name: str) -> Table:
     """What the largest beam gains or loses against a usual one."""
-    plan = findings.study.plan
-    first, last = plan.baseline_beam_size, plan.all_beam_sizes[-1]
+    first, last = findings.widening or (0, 0)
     rows = []
-    for method in findings.methods:
+    for method in findings.methods if findings.widening else ():
         found = findings.difference(name, (method.name, [first]), (method.name, [last]))
-        interval = f"{found.low:+.2f} … {found.high:+.2f}"
-        rows.append([method.label, f"{found.bleu:+.2f}", interval, f"{found.p:.3f}"])
+        between = f"{found.low:+.2f} … {found.high:+.2f}"
+        rows.append([method.label, f"{found.bleu:+.2f}", between, f"{found.p:.3f}"])
     title = f"From b = {first} to b = {last} on {name}"
     return Table(f"widening-{name}", title, ("", "BLEU", "95 % interval", "p"), rows_of(rows))
 
@@ -169,9 +202,7 @@ def deciles_table(findings: Findings) -> Table:
     return Table("deciles", title, heads, rows_of(rows))
 
 
-def _mark(findings: Findings, name: str, method: StudyMethod, group: str) -> str:
-    sizes = findings.study.plan.beam_sizes_of(group)
-    found = findings.difference(name, (NORM, sizes), (method.name, sizes))
+def _mark(found: Difference) -> str:
     return "" if found.p >= SIGNIFICANT else "*" if found.bleu > 0 else "†"
 
 

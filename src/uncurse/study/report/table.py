@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final, final
 
 from uncurse.errors import UncurseError
+from uncurse.evaluation.bootstrap import Difference
 
 _LATEX: Final = {
     "\\": r"\textbackslash{}",
@@ -26,6 +27,8 @@ _LATEX: Final = {
     "<": r"$<$",
     ">": r"$>$",
     "Σ": r"$\Sigma$",
+    "≥": r"$\geq$",
+    "≤": r"$\leq$",
     "…": r"\ldots{}",
 }
 
@@ -103,6 +106,11 @@ def _latex(cell: str) -> str:
 def pair(bleu: float, ratio: float) -> str:
     """BLEU with its length ratio."""
     return f"{bleu:.2f} ({ratio:.3f})"
+
+
+def interval(difference: Difference) -> str:
+    """A difference with its interval."""
+    return f"{difference.bleu:+.2f} ({difference.low:+.2f} … {difference.high:+.2f})"
 
 
 def share(value: float) -> str:

@@ -18,7 +18,7 @@ def all_tables(findings: Findings) -> list[Table]:
     """Every table, the main one first."""
     found = [
         paper_tables.main_table(findings),
-        *([paper_tables.horizon_table(findings)] if findings.study.horizon_methods else []),
+        *_with_lengths(findings),
         *(paper_tables.differences_table(findings, name) for name in SETS),
         *(paper_tables.widening_table(findings, name) for name in SETS),
         paper_tables.curse_table(findings),
@@ -36,6 +36,17 @@ def all_tables(findings: Findings) -> list[Table]:
         extra_tables.costs_table(findings),
     ]
     return [table for table in found if table.rows]
+
+
+def _with_lengths(findings: Findings) -> list[Table]:
+    """Tables that need expected lengths."""
+    if not findings.study.knows_length:
+        return []
+    return [
+        paper_tables.paper_setting_table(findings),
+        paper_tables.horizon_table(findings),
+        *(extra_tables.gains_table(findings, name) for name in SETS),
+    ]
 
 
 def write_report(findings: Findings, folder: Path, commands: list[str]) -> list[Path]:

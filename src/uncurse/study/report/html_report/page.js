@@ -170,6 +170,36 @@ function costFigure() {
   legend("cost", [...methods.keys()]);
 }
 
+/** Gains over length norm with their intervals; those of a bin stand beside each other. */
+function gainsFigure() {
+  const bins = () => data.gains[state.set], names = Object.keys(bins()[0].gains);
+  const signed = (value) => (value < 0 ? "" : "+") + fixed(value, 2);
+  const at = (place, name) => place + 0.6 * ((names.indexOf(name) + 0.5) / names.length - 0.5);
+  const point = (name) => ({ label, sentences, gains }, place) => {
+    const { bleu, low, high } = gains[name];
+    const rows = [["BLEU above length norm", signed(bleu)], ["95 % interval", `${signed(low)} to ${signed(high)}`],
+      ["sentences", fixed(sentences, 0)]];
+    const tip = { head: `${labelOf(name)}, ${label}`, rows: rows.map(([what, value]) => ({ label: what, value })) };
+    return { x: at(place, name), y: bleu, low, high, tip };
+  };
+  figure("gains", () => {
+    scope("gains", `${setScope(state.set)}, beam size ${data.display_beam_size}`);
+    const series = names.filter((name) => !state.hidden.has(name)).map((name) =>
+      ({ name, label: labelOf(name), look: lookOf(name), line: false, points: bins().map(point(name)) }));
+    return {
+      label: "BLEU above length norm by how short its outputs are", height: 340, near: true, series,
+      x: {
+        kind: "whole", label: "length of length norm's output / expected length", values: [-0.5, bins().length - 0.5],
+        write: (place) => bins()[place].label,
+      },
+      y: { span: 2, reference: 0, values: series.flatMap(({ points }) => points.flatMap(({ low, high }) => [low, high])) },
+      decorate: (x, y) => series.flatMap(({ look, points }) => points.map((each) =>
+        coloured(svg("line", { x1: x(each.x), x2: x(each.x), y1: y(each.low), y2: y(each.high), class: "interval" }), look))),
+    };
+  });
+  legend("gains", names);
+}
+
 function decileFigure(id, metric) {
   const tenths = Object.values(data.deciles)[0];
   figure(id, () => {
@@ -517,6 +547,8 @@ decileFigure("decile-bleu", "bleu");
 decileFigure("decile-ratio", "ratio");
 stoppingFigure();
 const without = (id) => document.querySelectorAll(`#${id}, [href="#${id}"]`).forEach((each) => each.remove());
+if (Object.values(data.gains).some((bins) => bins.length > 1)) gainsFigure();
+else without("gains");
 if (data.max_length_cells.length) maxLengthFigure();
 else without("max-lengths");
 if (data.tuning[state.group].length) tuningFigures();
