@@ -18,7 +18,7 @@ from uncurse.models.devices import device_of
 from uncurse.models.download import check_files
 from uncurse.models.loaded_model import LoadedModel, ModelOptions
 from uncurse.models.marian.ctranslate2_file import VOCABULARY, marian_weights, read_model, read_vocabulary
-from uncurse.models.marian.huggingface_file import TENSORS, read_marian
+from uncurse.models.marian.huggingface_file import read_marian, weights_file
 from uncurse.models.marian.layers import MarianNetwork
 from uncurse.models.marian.linear import ComputeType
 from uncurse.models.marian.native.library import chosen_library
@@ -82,7 +82,9 @@ def _read_huggingface(folder: Path) -> _FolderContent:
         raise UncurseError(f"{path} is not a vocabulary: the ids must be 0, 1, 2, …")
     weights, vocabulary = read_marian(folder), Vocabulary(sorted(ids, key=ids.__getitem__))
     tokenizers = _find_tokenizers((folder,))
-    return _FolderContent(weights, vocabulary, tokenizers, check_files(folder, [folder / TENSORS, *tokenizers]))
+    return _FolderContent(
+        weights, vocabulary, tokenizers, check_files(folder, [weights_file(folder), *tokenizers])
+    )
 
 
 def _find_tokenizers(folders: Sequence[Path]) -> list[Path]:

@@ -1,4 +1,4 @@
-"""Hugging Face files of Marian models: `config.json` and `model.safetensors`, read and written."""
+"""Hugging Face files of Marian models: `config.json` and the weights, in safetensors or as a PyTorch file."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from uncurse.errors import UncurseError
 from uncurse.models.loaded_model import MAX_WEIGHT_BYTES
 from uncurse.models.marian.layers import ACTIVATIONS
 from uncurse.models.marian.positions import MAX_POSITIONS
+from uncurse.models.marian.pytorch_file import read_state_dict
 from uncurse.models.marian.quantization import Weight
 from uncurse.models.marian.weights import EMBEDDINGS, OUTPUT_BIAS, MarianWeights
 from uncurse.storage.atomic import atomic_write, read_regular_file
@@ -23,6 +24,7 @@ from uncurse.storage.strict_json import read_json
 
 CONFIG: Final = "config.json"
 TENSORS: Final = "model.safetensors"
+PICKLED: Final = "pytorch_model.bin"  # read if there are no safetensors
 SHARD_INDEX: Final = "model.safetensors.index.json"  # there if the weights are in several files
 LINEARS: Final = {  # our linear layers, and those of Hugging Face whose rows they have one after the other
     "self_attention/linear_0": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
@@ -90,23 +92,38 @@ def read_marian(folder: Path) -> MarianWeights:
     for name in INTEGERS:
         if type(config.get(name)) is not int:
             raise UncurseError(f"{folder / CONFIG}: {name} is {config.get(name)!r}, not an integer")
-    if not (folder / TENSORS).exists():
-        raise UncurseError(f"{folder / TENSORS} is missing")
-    content = read_regular_file(folder / TENSORS, MAX_WEIGHT_BYTES)
+    path = weights_file(folder)
+    tensors = _read_tensors(path)
     try:
-        tensors = load_tensors(content)
-        return _weights(config, {name: _float32(name, tensor) for name, tensor in tensors.items()})
+        return _weights(config, tensors)
     except (SafetensorError, KeyError, IndexError, RuntimeError, ValueError) as error:
-        raise UncurseError(f"{folder / TENSORS} does not fit {folder / CONFIG}: {error}") from error
+        raise UncurseError(f"{path} does not fit {folder / CONFIG}: {error}") from error
 
 
-def _float32(name: str, tensor: Tensor) -> Tensor:
-    if not tensor.is_floating_point():
-        raise UncurseError(f"{name!r} is of type {tensor.dtype}")
-    return tensor.float()
+def weights_file(folder: Path) -> Path:
+    """The weights of a folder: safetensors, or else a PyTorch file."""
+    for name in (TENSORS, PICKLED):
+        if (folder / name).exists():
+            return folder / name
+    raise UncurseError(f"{folder / TENSORS} is missing")
+
+
+def _read_tensors(path: Path) -> dict[str, Tensor]:
+    if path.name == PICKLED:
+        return read_state_dict(path)
+    content = read_regular_file(path, MAX_WEIGHT_BYTES)
+    try:
+        return load_tensors(content)
+    except SafetensorError as error:
+        raise UncurseError(f"{path} is not a safetensors file: {error}") from error
 
 
 def _weights(config: dict[str, Any], tensors: dict[str, Tensor]) -> MarianWeights:
+    def float32(name: str) -> Tensor:
+        if not tensors[name].is_floating_point():
+            raise UncurseError(f"{name!r} is of type {tensors[name].dtype}")
+        return tensors[name].float()
+
     matrices, vectors = {}, {}
     for side in ("encoder", "decoder"):
         for index in range(config[f"{side}_layers"]):
@@ -114,15 +131,15 @@ def _weights(config: dict[str, Any], tensors: dict[str, Tensor]) -> MarianWeight
             for part, names in LINEARS.items():
                 if side == "encoder" and part.startswith("attention"):
                     continue
-                weight = torch.cat([tensors[f"{theirs}.{name}.weight"] for name in names])
+                weight = torch.cat([float32(f"{theirs}.{name}.weight") for name in names])
                 matrices[f"{ours}/{part}"] = Weight(weight)
-                vectors[f"{ours}/{part}/bias"] = torch.cat([tensors[f"{theirs}.{name}.bias"] for name in names])
+                vectors[f"{ours}/{part}/bias"] = torch.cat([float32(f"{theirs}.{name}.bias") for name in names])
             for part, name in NORMS.items():
                 if side == "encoder" and part.startswith("attention"):
                     continue
-                vectors[f"{ours}/{part}/gamma"] = tensors[f"{theirs}.{name}.weight"]
-                vectors[f"{ours}/{part}/beta"] = tensors[f"{theirs}.{name}.bias"]
-    embeddings, bias = tensors["model.shared.weight"], tensors["final_logits_bias"][0].clone()
+                vectors[f"{ours}/{part}/gamma"] = float32(f"{theirs}.{name}.weight")
+                vectors[f"{ours}/{part}/beta"] = float32(f"{theirs}.{name}.bias")
+    embeddings, bias = float32("model.shared.weight"), float32("final_logits_bias")[0].clone()
     start, padding = config["decoder_start_token_id"], config["pad_token_id"]
     if not (0 <= start < len(embeddings) and 0 <= padding < len(bias)) or embeddings.ndim != 2:
         raise UncurseError(
