@@ -41,8 +41,8 @@ def load(
     """Load a translator by model name or folder; by default the small bundled model.
 
     `dtype` is float32, int8, bfloat16 or float16 for Marian models. Models of several languages need
-    `target_lang`, and some `source_lang`. `without_script="cjk"`, say, forbids output tokens in that script (Marian
-    models only). Needs the extra `translate`, and `huggingface` for models that run in transformers.
+    `target_lang`, and some `source_lang`. `without_script="cjk"`, say, forbids output tokens in that script
+    (Marian models only). Needs the extra `translate`, and `huggingface` for models that run in transformers.
     """
     from uncurse.models.loaded_model import ModelOptions  # PyTorch is imported only where it is needed
     from uncurse.translation.translator import load_translator
