@@ -247,6 +247,9 @@ def test_without_kernels_pytorch_computes_everything(tmp_path: Path, monkeypatch
     monkeypatch.setattr(native_library, "FOLDER", tmp_path)
     assert isinstance(load_model(ModelOptions(str(tmp_path))).model, MarianStepModel)
     assert "were not built" in describe()
+    load_library.cache_clear()
+    (tmp_path / "kernels_portable.so").write_bytes(b"for another system")
+    assert "were not built" in describe()
 
 
 def test_the_kernels_in_use_can_be_chosen_and_are_described(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,7 +91,10 @@ def available_instruction_sets() -> list[str]:
     """The instruction sets of the kernels that this CPU can run, the best first; none if none were built."""
     if not library_path("portable").exists():
         return []
-    best: str = load_library("portable").best_instruction_set().decode()
+    try:
+        best: str = load_library("portable").best_instruction_set().decode()
+    except (OSError, AttributeError):  # built for another system, or from other sources
+        return []
     runnable = INSTRUCTION_SETS[INSTRUCTION_SETS.index(best) :]
     return [name for name in runnable if library_path(name).exists()]
 
@@ -119,7 +122,7 @@ def describe() -> str:
     if os.environ.get(VARIABLE) == WITHOUT:
         return f"PyTorch, as {VARIABLE} asks for"
     if not available_instruction_sets():
-        return "PyTorch: the C++ kernels were not built, for which an installation needs a C++ compiler"
+        return "PyTorch: the C++ kernels were not built for this system; installing them needs a C++ compiler"
     return "PyTorch: there are no fast C++ kernels for this CPU"
 
 
