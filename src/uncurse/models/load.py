@@ -7,6 +7,7 @@ from typing import Final
 
 from uncurse.errors import UncurseError, nearest
 from uncurse.models.download import downloaded_folder
+from uncurse.models.hub import hub_folder, is_hub_name
 from uncurse.models.loaded_model import LoadedModel, ModelOptions
 from uncurse.models.pretrained_models import BUNDLED, PRETRAINED, find_pretrained
 
@@ -15,24 +16,23 @@ EXPORTED: Final = "model"  # the folder that `uncurse train` leaves in that of i
 
 def load_model(options: ModelOptions) -> LoadedModel:
     """A model of any family, each of which is imported only if it is needed."""
-    folder = model_folder(options.model)
-    if folder is not None and (folder / "model.json").exists():
+    folder = model_folder(options.model) or hub_folder(str(options.model))
+    if (folder / "model.json").exists():
         from uncurse.models.lstm.folder import load_folder
 
         _refuse("an LSTM model", options, ("dtype", "source_lang", "target_lang", "without_script"))
         return load_folder(folder, options.device)
-    if folder is not None and _is_marian(folder):
+    if _is_marian(folder):
         from uncurse.models.marian.folder import load_marian
 
         _refuse("a Marian model", options, ("source_lang",))
         return load_marian(folder, options)
-    if folder is not None and not (folder / "config.json").exists():
+    if not (folder / "config.json").exists():
         raise UncurseError(f"{folder} is not a folder with a model")
     from uncurse.models.huggingface.loading import load_huggingface
 
     _refuse("a model that runs in transformers", options, ("dtype", "without_script"))
-    name = str(options.model) if folder is None else folder
-    return load_huggingface(name, options.device, options.source_lang, options.target_lang)
+    return load_huggingface(folder, options.device, options.source_lang, options.target_lang)
 
 
 def model_folder(model: Path | str | None) -> Path | None:
@@ -51,7 +51,7 @@ def model_folder(model: Path | str | None) -> Path | None:
         if downloaded is None:
             raise UncurseError(f"{name} is not downloaded yet: run uncurse models get {name}")
         return downloaded
-    if isinstance(model, str) and name.count("/") == 1 and not name.startswith((".", "/", "~")):
+    if isinstance(model, str) and is_hub_name(name):
         return None
     known = nearest(name, [BUNDLED.name, *(model.name for model in PRETRAINED)])
     raise UncurseError(

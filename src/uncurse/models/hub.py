@@ -1,0 +1,63 @@
+"""Models on the Hugging Face hub, `owner/name` or `owner/name@revision`, as folders of the hub's cache."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+from uncurse.errors import UncurseError
+from uncurse.storage.strict_json import read_json
+
+_PART: Final = r"[A-Za-z0-9](?:[\w.-]*\w)?"
+_NAME: Final = re.compile(rf"({_PART}/{_PART})(?:@({_PART}(?:/{_PART})*))?")
+CONFIG: Final = "config.json"
+PICKLED: Final = "pytorch_model.bin"
+FILES: Final = (  # configs, tokenizers and safetensors; no weights of other frameworks, and no code
+    "config.json",
+    "generation_config.json",
+    "model*.safetensors",
+    "model.safetensors.index.json",
+    "special_tokens_map.json",
+    "tokenizer*.json",
+    "added_tokens.json",
+    "vocab.*",
+    "merges.txt",
+    "*.model",
+    "*.spm",
+)
+
+
+def is_hub_name(name: str) -> bool:
+    """Whether a name can be one on the hub."""
+    return _NAME.fullmatch(name) is not None
+
+
+def parse_hub_name(name: str) -> tuple[str, str | None]:
+    """The repository and, if one is given, the revision: a branch, a tag or a commit."""
+    match = _NAME.fullmatch(name)
+    if match is None:
+        raise UncurseError(f"{name!r} is not a name on the hub: write owner/name or owner/name@revision")
+    return match[1], match[2]
+
+
+def hub_folder(name: str) -> Path:
+    """The folder of a model in the hub's cache, downloaded unless it is there; offline, what is there is used."""
+    repository, revision = parse_hub_name(name)
+    try:
+        from huggingface_hub import snapshot_download  # heavy, and in an extra
+    except ModuleNotFoundError:
+        raise UncurseError("models on the hub need: pip install 'uncurse[huggingface]'") from None
+    try:
+        folder = Path(snapshot_download(repository, revision=revision, allow_patterns=list(FILES)))
+        if not any(folder.glob("*.safetensors")) and _is_marian(folder):  # only these are read from a pickle
+            snapshot_download(repository, revision=folder.name, allow_patterns=[PICKLED])
+    except Exception as error:  # of the network, the cache or the hub
+        reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise UncurseError(f"{name} cannot be had from the Hugging Face hub: {reason}") from error
+    return folder
+
+
+def _is_marian(folder: Path) -> bool:
+    config = read_json(folder / CONFIG) if (folder / CONFIG).exists() else {}
+    return isinstance(config, dict) and config.get("model_type") == "marian"
