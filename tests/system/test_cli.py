@@ -150,6 +150,13 @@ def test_a_missing_extra_is_one_line_with_all_that_is_missing(
     said = one_line(done)
     assert f"pip install 'uncurse[{extra}]'" in said
     assert all(module in said for module in missing)
+    assert [path.name for path in tmp_path.iterdir()] == ["t5"]  # nothing is in the way of the next try
+
+
+def test_a_cluster_that_does_not_answer_leaves_nothing_in_the_way(tmp_path: Path) -> None:
+    done = uncurse("translate", "--engine", "ray:127.0.0.1:1", "--out", str(tmp_path / "out"), text="a\n")
+    assert "no Ray cluster answers at 127.0.0.1:1" in one_line(done)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_module_that_no_extra_brings_is_a_bug() -> None:
