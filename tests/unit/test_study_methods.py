@@ -145,6 +145,7 @@ def test_a_score_of_ones_own_is_in_every_table_and_figure_and_on_the_page(plugin
         if path.suffix == ".svg" and path.stem not in without:
             label = "gaussian length" if path.stem == "tuning" else "sigma = 1"
             assert label in path.read_text(encoding="utf-8"), path.name
+    assert "small beams (2)" in (tmp_path / "out" / "figures" / "tuning.svg").read_text(encoding="utf-8")
     data = page_data(found)
     names = {"gaussian-length", "gaussian-length:sigma=1"}
     assert names <= set(data["curves"]["test"]) & set(data["deciles"]) & set(data["sentences"][0]["choices"])

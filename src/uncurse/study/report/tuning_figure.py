@@ -46,7 +46,8 @@ def tuning_figure(findings: Findings) -> Figure | None:
         _heat_maps(figure, row, findings, method)
     for axes, group in zip(panels[0], GROUPS, strict=True):
         sizes = findings.study.plan.beam_sizes_of(group)
-        axes.set_title(f"{group} beams ({min(sizes)}–{max(sizes)})", loc="left")
+        span = f"{min(sizes)}–{max(sizes)}" if len(sizes) > 1 else str(sizes[0])
+        axes.set_title(f"{group} beams ({span})", loc="left")
     if handles:
         handles[GRID] = Line2D([], [], **GRID.style())
         handles[PERCEPTRON] = Line2D([], [], **PERCEPTRON.style(hollow=True))
