@@ -23,6 +23,7 @@ from fuzz.mutations import (
     bytes_changed,
     ctranslate2_changed,
     json_changed,
+    json_inflated,
     protobuf_changed,
     safetensors_changed,
 )
@@ -65,7 +66,7 @@ def models(folder: Path) -> Iterator[Reader]:
         files_in(folder / "ctranslate2"),
         {
             "model/model.bin": (ctranslate2_changed,),
-            "model/shared_vocabulary.json": (json_changed, bytes_changed),
+            "model/shared_vocabulary.json": (json_changed, json_inflated, bytes_changed),
             "sentencepiece.model": (protobuf_changed,),
         },
         read,
@@ -80,9 +81,9 @@ def models(folder: Path) -> Iterator[Reader]:
         "Marian folder",
         files_in(marian),
         {
-            "config.json": (json_changed, bytes_changed),
+            "config.json": (json_changed, json_inflated, bytes_changed),
             "model.safetensors": (safetensors_changed,),
-            "vocab.json": (json_changed, bytes_changed),
+            "vocab.json": (json_changed, json_inflated, bytes_changed),
             "source.spm": (protobuf_changed,),
             "target.spm": (protobuf_changed,),
         },
@@ -97,7 +98,7 @@ def _trained(folder: Path) -> Iterator[Reader]:
     network = AttentionalLSTM(LSTMShape(len(source), len(target), 8, 8, tied=True))
     save_model(folder, network, source, target, 2.0, torch.float16)
     files = files_in(folder)
-    description: dict[str, tuple[Damage, ...]] = {DESCRIPTION: (json_changed, bytes_changed)}
+    description: dict[str, tuple[Damage, ...]] = {DESCRIPTION: (json_changed, json_inflated, bytes_changed)}
     damage: dict[str, tuple[Damage, ...]] = {
         "weights.safetensors": (safetensors_changed,),
         "source.spm": (protobuf_changed,),
@@ -151,10 +152,10 @@ def _hugging_face(folder: Path) -> Reader:
         "folder for transformers",
         files_in(folder),
         {
-            "config.json": (json_changed, bytes_changed),
-            "generation_config.json": (json_changed, bytes_changed),
-            "tokenizer.json": (json_changed, bytes_changed),
-            "tokenizer_config.json": (json_changed, bytes_changed),
+            "config.json": (json_changed, json_inflated, bytes_changed),
+            "generation_config.json": (json_changed, json_inflated, bytes_changed),
+            "tokenizer.json": (json_changed, json_inflated, bytes_changed),
+            "tokenizer_config.json": (json_changed, json_inflated, bytes_changed),
             "model.safetensors": (safetensors_changed,),
         },
         _translations(["a b c", "", "s r q p"]),
@@ -210,7 +211,10 @@ def archives(folder: Path) -> Iterator[Reader]:
     files = {**WANTED, downloads.MANIFEST: json.dumps(manifest).encode()}
     damage: dict[str, tuple[Damage, ...]] = dict.fromkeys(WANTED, (bytes_changed,))
     yield Reader(
-        "downloaded model", files, {**damage, downloads.MANIFEST: (json_changed, bytes_changed)}, verified
+        "downloaded model",
+        files,
+        {**damage, downloads.MANIFEST: (json_changed, json_inflated, bytes_changed)},
+        verified,
     )
 
 

@@ -54,6 +54,27 @@ def bytes_changed(draw: DrawFn, content: bytes) -> bytes:
     return bytes(changed)
 
 
+def json_inflated(draw: DrawFn, content: bytes) -> bytes:
+    """Some hundred kilobytes of something in place of a value, or beside the others."""
+    try:
+        value = json.loads(content)
+    except ValueError:
+        return bytes_changed(draw, content)
+    count = draw(st.sampled_from((1000, 50_000, 200_000)))
+    many = draw(
+        st.sampled_from(
+            ("[" + "0," * count + "0]", "[" + "[]," * count + "[]]", '"' + "x" * count + '"',
+             "{" + ",".join(f'"{each}":0' for each in range(count // 4)) + "}")
+        )
+    )  # fmt: skip
+    if isinstance(value, dict) and value:
+        name = draw(st.sampled_from((*sorted(value), "more")))
+        value = {**value, name: "@many@"}
+    else:
+        value = "@many@"
+    return json.dumps(value).replace('"@many@"', many).encode()
+
+
 def json_changed(draw: DrawFn, content: bytes) -> bytes:
     """Some values replaced, left out or renamed."""
     try:
@@ -123,7 +144,8 @@ def safetensors_changed(draw: DrawFn, content: bytes) -> bytes:
     (size,) = struct.unpack_from("<Q", content)
     how = draw(st.sampled_from(("header", "header", "header", "fields", "length", "numbers", "anything")))
     if how == "header":
-        return _with_header(json_changed(draw, content[8 : 8 + size]), content[8 + size :])
+        how_changed = draw(st.sampled_from((json_changed, json_inflated)))
+        return _with_header(how_changed(draw, content[8 : 8 + size]), content[8 + size :])
     if how == "fields":
         return _with_header(_one_field(draw, content[8 : 8 + size]), content[8 + size :])
     if how == "length":

@@ -19,6 +19,7 @@ from fuzz.mutations import (
     bytes_changed,
     checksummed_changed,
     json_changed,
+    json_inflated,
     protobuf_changed,
     safetensors_changed,
     toml_changed,
@@ -129,7 +130,7 @@ def _npz_changed(draw: DrawFn, content: bytes, right_checksum: bool) -> bytes:
     name = draw(st.sampled_from(sorted(arrays)))
     old = arrays[name]
     if name == "header":
-        said = json_changed(draw, said)
+        said = draw(st.sampled_from((json_changed, json_inflated)))(draw, said)
     else:
         how = draw(st.sampled_from(("value", "value", "value", "type", "longer", "shorter", "shape", "all")))
         if how in ("value", "all"):
@@ -188,7 +189,7 @@ def _studies(folder: Path) -> Iterator[Reader]:
     files = files_in(folder / "answers")
     damage = dict.fromkeys(files, (bytes_changed, checksummed_changed))
     yield Reader("answers of a study", files, damage, answers, checksummed=True)
-    damage = dict.fromkeys(files, (json_changed,))
+    damage = dict.fromkeys(files, (json_changed, json_inflated))
     yield Reader("answers with right checksums", files, damage, answers, repair=_with_checksums)
 
 
@@ -280,7 +281,7 @@ def _plain(folder: Path) -> Iterator[Reader]:
             output.finish(3, lambda contents, file: file.writelines(contents))
         return digest((place / "out").read_bytes(), output.counts)
 
-    manifests = (json_changed, checksummed_changed, bytes_changed)
+    manifests = (json_changed, json_inflated, checksummed_changed, bytes_changed)
     damage: dict[str, tuple[Damage, ...]] = {
         "out.parts/000000": (bytes_changed,),
         "out.parts/000001.json": manifests,

@@ -20,6 +20,8 @@ from uncurse import UncurseError
 ROOM = 1 << 29  # bytes beyond what the test itself has
 SECONDS = 20
 LIFE = 500  # files that one process reads, so that nothing piles up in it
+FREE = 1 << 26  # bytes of memory that any folder may take
+PER_BYTE = 60  # and so many more for each of its own
 
 
 class Outcome(Enum):
@@ -112,12 +114,32 @@ def _serve(read: Callable[[Path], str], asked: int, said: int) -> NoReturn:
     with os.fdopen(asked, "rb") as folders, os.fdopen(said, "wb") as answers:
         for folder in folders:
             signal.alarm(SECONDS)
-            answer = _answer(read, Path(os.fsdecode(folder.removesuffix(b"\n"))))
+            answer = _measured(read, Path(os.fsdecode(folder.removesuffix(b"\n"))))
             signal.alarm(0)
             content = answer.encode("utf-8", "backslashreplace")[:100_000].decode("utf-8", "ignore").encode()
             answers.write(struct.pack("<I", len(content)) + content)
             answers.flush()
     os._exit(0)
+
+
+def _measured(read: Callable[[Path], str], folder: Path) -> str:
+    """The answer, or a fault if memory was taken that is out of all proportion to the files."""
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # forget the peak so far
+    before = _memory("VmRSS")
+    answer = _answer(read, folder)
+    taken = _memory("VmHWM") - before
+    if taken > FREE + PER_BYTE * size:
+        return f"fault {taken >> 20} MB were taken for {size} bytes: {answer}"
+    return answer
+
+
+def _memory(name: str) -> int:
+    """A figure of this process in bytes."""
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1]) << 10
+    raise AssertionError(f"the system does not tell {name}")
 
 
 def _answer(read: Callable[[Path], str], folder: Path) -> str:

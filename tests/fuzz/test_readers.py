@@ -48,6 +48,7 @@ def test_what_was_a_fault_once_is_none_again(kept: Path) -> None:
     [
         (lambda folder: str(1 // 0), "ZeroDivisionError"),
         (lambda folder: str(len(bytes(1 << 40))), "MemoryError"),
+        (lambda folder: str(len(b"x" * (200 << 20))), "MB were taken for 0 bytes"),
         (lambda folder: _abort(), "SIGABRT"),
     ],
 )
