@@ -4,7 +4,9 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/ready
-KERNEL_SOURCES := setup.py $(wildcard src/uncurse/models/marian/native/*.cpp src/uncurse/models/marian/native/*.h)
+# pip's errors are shown, its warnings are not
+PIP    := $(BIN)/pip install -qq --disable-pip-version-check --constraint constraints.txt
+KERNEL_SOURCES := setup.py $(wildcard src/uncurse/models/transformer/native/*.cpp src/uncurse/models/transformer/native/*.h)
 
 SOURCE ?= newstest2020.zh
 # How often make soak kills a training run, and repeats the other tests that kill
@@ -12,18 +14,19 @@ KILLS  ?= 100
 ROUNDS ?= 10
 MINUTES ?= 1440
 
-.PHONY: setup demo test test-fast fuzz soak soak-serve check bench bench-peers bench-serve clean
+.PHONY: setup demo test test-fast fuzz soak soak-serve check docs dist bench bench-peers bench-serve clean
 
 setup: $(READY)
 
 $(VENV)/packages: pyproject.toml constraints.txt
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "uncurse needs Python 3.11 or newer")'
-	$(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "uncurse needs Python 3.11 or newer")'
+	@echo "Setting up $(VENV): once, a few minutes …"
+	@$(PYTHON) -m venv --clear $(VENV)
+	@$(PIP) --editable ".[dev]"
 	@touch $@
 
 $(READY): $(VENV)/packages $(KERNEL_SOURCES)  # a changed kernel is compiled again, and nothing else is done
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --constraint constraints.txt --editable .
+	@$(PIP) --no-deps --editable .
 	@touch $@
 
 demo: $(READY)
@@ -44,10 +47,16 @@ soak: $(READY)
 soak-serve: $(READY)  # the service under load for a day; MINUTES=10 for less
 	$(BIN)/python benchmarks/serving.py memory --minutes $(MINUTES)
 
-check: $(READY)
+check: $(READY) docs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: $(READY)  # the site, in build/site; a warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+dist: $(READY)  # wheel and sdist, in dist
+	$(BIN)/python -m build
 
 fuzz: $(READY)  # FUZZ_MINUTES=10
 	PYTHONPATH=tests $(BIN)/python -m fuzz

@@ -13,7 +13,7 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 from setuptools.errors import CCompilerError, ExecError, PlatformError
 
-PACKAGE = "uncurse.models.marian.native"
+PACKAGE = "uncurse.models.transformer.native"
 SOURCES = Path("src", *PACKAGE.split("."))
 AVX2 = ["-mavx2", "-mfma"]
 AVX512 = [f"-mavx512{part}" for part in ("f", "bw", "vl", "dq", "vnni")]

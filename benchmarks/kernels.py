@@ -15,11 +15,11 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from uncurse.models.marian.linear import ComputeType, LinearInput, make_linear
-from uncurse.models.marian.native.library import Library, available_instruction_sets, describe, load_library
-from uncurse.models.marian.native.network import PackedLayer, address
-from uncurse.models.marian.output_layer import OutputLayer
-from uncurse.models.marian.quantization import Weight
+from uncurse.models.transformer.linear import ComputeType, LinearInput, make_linear
+from uncurse.models.transformer.native.library import Library, available_instruction_sets, describe, load_library
+from uncurse.models.transformer.native.network import PackedLayer, address
+from uncurse.models.transformer.output_layer import OutputLayer
+from uncurse.models.transformer.quantization import Weight
 
 INPUTS = 512
 VOCAB_SIZE, INNER = 65001, 2048

@@ -35,10 +35,10 @@ import uncurse
 from uncurse.evaluation.bleu import corpus_quality
 from uncurse.lengths.limits import parse_max_length
 from uncurse.models.download import download
-from uncurse.models.marian.ctranslate2_file import marian_weights, read_model, read_vocabulary
-from uncurse.models.marian.huggingface_file import save_marian
-from uncurse.models.marian.linear import ComputeType, LinearInput, make_linear
-from uncurse.models.marian.quantization import Weight
+from uncurse.models.transformer.ctranslate2_file import marian_weights, read_model, read_vocabulary
+from uncurse.models.transformer.huggingface_file import save_marian
+from uncurse.models.transformer.linear import ComputeType, LinearInput, make_linear
+from uncurse.models.transformer.quantization import Weight
 from uncurse.scoring.decoding import Decoding
 from uncurse.scoring.result import Result
 from uncurse.text.marian_tokenizer import MarianTokenizer, Vocabulary

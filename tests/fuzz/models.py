@@ -40,8 +40,8 @@ from uncurse.lengths.predictors import MLPLength
 from uncurse.models.archive import unpack_model
 from uncurse.models.lstm.folder import DESCRIPTION, FILES, save_model
 from uncurse.models.lstm.network import AttentionalLSTM, LSTMShape
-from uncurse.models.marian.huggingface_file import save_marian
 from uncurse.models.pretrained_models import ModelFile, PretrainedModel, SourceDistribution
+from uncurse.models.transformer.huggingface_file import save_marian
 from uncurse.text.sentencepiece_tokenizer import SentencePieceTokenizer
 
 # Models: a folder that loads must also translate.

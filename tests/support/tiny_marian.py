@@ -14,11 +14,11 @@ import sentencepiece
 import torch
 from numpy.typing import NDArray
 
-from uncurse.models.marian.ctranslate2_file import SHARED
-from uncurse.models.marian.huggingface_file import save_marian
-from uncurse.models.marian.positions import sinusoidal_positions
-from uncurse.models.marian.quantization import Weight
-from uncurse.models.marian.weights import MarianWeights
+from uncurse.models.transformer.ctranslate2_file import SHARED
+from uncurse.models.transformer.huggingface_file import save_marian
+from uncurse.models.transformer.positions import sinusoidal_positions
+from uncurse.models.transformer.quantization import Weight
+from uncurse.models.transformer.weights import TransformerWeights
 
 D_MODEL, HEADS, LAYERS, INNER, VOCAB_SIZE = 16, 2, 2, 24, 40
 EOS = 0
@@ -27,7 +27,7 @@ TOKENS = ["</s>", "<unk>", *(f"▁{letter}" for letter in "abcdefghijklmnopqrs")
 Arrays = dict[str, NDArray[Any] | np.signedinteger[Any]]
 
 
-def tiny_weights(seed: int = 1, int8: bool = False, eos_bias: float = 2.0) -> MarianWeights:
+def tiny_weights(seed: int = 1, int8: bool = False, eos_bias: float = 2.0) -> TransformerWeights:
     """Random weights, in float32 or in int8 with scales; `</s>` has a bias, so that outputs end."""
     random = torch.Generator().manual_seed(seed)
     matrices: dict[str, Weight] = {}
@@ -68,10 +68,10 @@ def tiny_weights(seed: int = 1, int8: bool = False, eos_bias: float = 2.0) -> Ma
     bias[EOS] += eos_bias
     vectors["decoder/projection/bias"] = bias
     vectors["decoder/position_encodings"] = sinusoidal_positions(2048, D_MODEL)
-    return MarianWeights(matrices, vectors, HEADS, "silu", EOS)
+    return TransformerWeights(matrices, vectors, HEADS, "silu", EOS)
 
 
-def ctranslate2_arrays(weights: MarianWeights) -> Arrays:
+def ctranslate2_arrays(weights: TransformerWeights) -> Arrays:
     """The arrays of a `model.bin` by name."""
     arrays: Arrays = {
         "encoder/num_heads": np.int16(weights.heads),
@@ -96,7 +96,7 @@ def ctranslate2_arrays(weights: MarianWeights) -> Arrays:
     return arrays
 
 
-def write_ctranslate2(folder: Path, weights: MarianWeights) -> None:
+def write_ctranslate2(folder: Path, weights: TransformerWeights) -> None:
     """Write a CTranslate2 folder without a tokenizer."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "model.bin").write_bytes(model_bin(ctranslate2_arrays(weights)))
@@ -122,7 +122,7 @@ def model_bin(arrays: Arrays, spec: str = "TransformerSpec", aliases: Mapping[st
     return b"".join(out)
 
 
-def write_huggingface(folder: Path, weights: MarianWeights) -> None:
+def write_huggingface(folder: Path, weights: TransformerWeights) -> None:
     """Write a Hugging Face folder with its tokenizers."""
     save_marian(folder, weights)
     ids = {token: index for index, token in enumerate([*TOKENS, "<pad>"])}

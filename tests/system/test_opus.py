@@ -19,8 +19,8 @@ from uncurse import SCORES, Decoding, Sentence, Trace, beam_search, judge, recor
 from uncurse.models.download import downloaded_folder
 from uncurse.models.load import load_model
 from uncurse.models.loaded_model import LoadedModel, ModelOptions
-from uncurse.models.marian.ctranslate2_file import marian_weights, read_model, read_vocabulary
-from uncurse.models.marian.huggingface_file import save_marian
+from uncurse.models.transformer.ctranslate2_file import marian_weights, read_model, read_vocabulary
+from uncurse.models.transformer.huggingface_file import save_marian
 from uncurse.text.marian_tokenizer import RankedTokenizer, Vocabulary
 
 DATA = Path(__file__).parents[3] / "shared" / "data"

@@ -23,8 +23,8 @@ from uncurse import UncurseError
 from uncurse.models.download import MANIFEST
 from uncurse.models.load import load_model
 from uncurse.models.loaded_model import ModelOptions
-from uncurse.models.marian.ctranslate2_file import marian_weights, read_model
-from uncurse.models.marian.huggingface_file import read_marian, save_marian
+from uncurse.models.transformer.ctranslate2_file import marian_weights, read_model
+from uncurse.models.transformer.huggingface_file import read_marian, save_marian
 
 Config = dict[str, Any]
 Tensors = dict[str, torch.Tensor]

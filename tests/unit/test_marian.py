@@ -24,11 +24,11 @@ from uncurse import Decoding, Sentence, UncurseError, beam_search
 from uncurse.cli import main
 from uncurse.models.load import load_model
 from uncurse.models.loaded_model import LoadedModel, ModelOptions
-from uncurse.models.marian.ctranslate2_file import marian_weights, read_model
-from uncurse.models.marian.huggingface_file import read_marian, save_marian
-from uncurse.models.marian.layers import MarianNetwork
-from uncurse.models.marian.linear import ComputeType
-from uncurse.models.marian.step_model import MarianStepModel
+from uncurse.models.transformer.ctranslate2_file import marian_weights, read_model
+from uncurse.models.transformer.huggingface_file import read_marian, save_marian
+from uncurse.models.transformer.layers import TransformerNetwork
+from uncurse.models.transformer.linear import ComputeType
+from uncurse.models.transformer.step_model import TransformerStepModel
 from uncurse.search.forced_decoding import force_decode
 from uncurse.testing import check_step_model
 from uncurse.text.marian_tokenizer import RankedTokenizer, Vocabulary
@@ -37,8 +37,8 @@ CPU = torch.device("cpu")
 SOURCES = [(5, 6, 7, 8), (9,), (4, 4, 4), (11, 3, 8, 7, 2), ()]
 
 
-def model(compute_type: ComputeType = ComputeType.FLOAT32, seed: int = 1) -> MarianStepModel:
-    return MarianStepModel(MarianNetwork(tiny_weights(seed), compute_type, CPU), "tiny")
+def model(compute_type: ComputeType = ComputeType.FLOAT32, seed: int = 1) -> TransformerStepModel:
+    return TransformerStepModel(TransformerNetwork(tiny_weights(seed), compute_type, CPU), "tiny")
 
 
 def loaded(folder: Path, **options: str) -> LoadedModel:
@@ -61,7 +61,7 @@ def test_attention_is_over_the_tokens_of_the_source_and_its_eos() -> None:
 
 def test_a_language_token_comes_before_the_source_and_is_not_counted() -> None:
     language = 5
-    tagged = MarianStepModel(MarianNetwork(tiny_weights(), ComputeType.FLOAT32, CPU), "tagged", language)
+    tagged = TransformerStepModel(TransformerNetwork(tiny_weights(), ComputeType.FLOAT32, CPU), "tagged", language)
     plain = model()
     check_step_model(tagged, SOURCES, steps=5, tolerance=1e-5)
     by_hand = [(language, *source) for source in SOURCES]
@@ -180,7 +180,9 @@ def test_ctranslate2_finds_the_same_translations(tmp_path: Path) -> None:
         beam_size=5, length_penalty=1, patience=1, min_decoding_length=0, max_decoding_length=40,
         return_scores=True,
     )  # fmt: skip
-    steps = MarianStepModel(MarianNetwork(tiny_weights(seed=2, eos_bias=4.0), ComputeType.FLOAT32, CPU), "tiny")
+    steps = TransformerStepModel(
+        TransformerNetwork(tiny_weights(seed=2, eos_bias=4.0), ComputeType.FLOAT32, CPU), "tiny"
+    )
     decoding = Decoding(5, "length-norm", "beam-full", slots="refill")
     ours = beam_search(steps, [Sentence(source, max_length=41) for source in sources], decoding)
     for peer_result, result in zip(theirs, ours, strict=True):
@@ -244,7 +246,7 @@ def test_hugging_face_gives_the_same_log_probabilities(tmp_path: Path) -> None:
     weights = tiny_weights(seed=4)
     save_marian(tmp_path, weights)
     network = transformers.MarianMTModel.from_pretrained(tmp_path).eval()
-    steps = MarianStepModel(MarianNetwork(read_marian(tmp_path), ComputeType.FLOAT32, CPU), "tiny")
+    steps = TransformerStepModel(TransformerNetwork(read_marian(tmp_path), ComputeType.FLOAT32, CPU), "tiny")
     source, tokens = (5, 9, 3), [7, 30, 2, 11]
     with torch.inference_mode():
         logits = network(

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.tiny_marian import tiny_weights
 
-from uncurse.models.marian import linear, output_layer
-from uncurse.models.marian.linear import ComputeType, LinearInput, make_linear
-from uncurse.models.marian.output_layer import OutputLayer
-from uncurse.models.marian.quantization import OneDNNInt8, PlainInt8, Weight, max_quantized_value
+from uncurse.models.transformer import linear, output_layer
+from uncurse.models.transformer.linear import ComputeType, LinearInput, make_linear
+from uncurse.models.transformer.output_layer import OutputLayer
+from uncurse.models.transformer.quantization import OneDNNInt8, PlainInt8, Weight, max_quantized_value
 
 
 def falling(log_probs: torch.Tensor, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -105,7 +105,7 @@ def test_both_int8_kernels_give_the_same_products() -> None:
 @needs_onednn
 @pytest.mark.parametrize("isa", ["AVX2", "ALL"])
 def test_the_largest_quantised_value_is_found_by_trying(isa: str) -> None:
-    code = "from uncurse.models.marian.linear import ComputeType, max_quantized_value\n"
+    code = "from uncurse.models.transformer.linear import ComputeType, max_quantized_value\n"
     code += "print(max_quantized_value(), ComputeType.INT8.signature)"
     environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": isa}
     command = [sys.executable, "-c", code]

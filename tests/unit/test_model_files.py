@@ -23,8 +23,8 @@ from support.tiny_marian import (
     write_huggingface,
 )
 
-from uncurse.models.marian.ctranslate2_file import SHARED
 from uncurse.models.pretrained_models import BUNDLED
+from uncurse.models.transformer.ctranslate2_file import SHARED
 
 pytestmark = pytest.mark.slow
 
@@ -32,7 +32,7 @@ IMPORTS = """
 import torch
 from uncurse.models.load import load_model
 from uncurse.models.loaded_model import ModelOptions
-import uncurse.models.lstm.folder, uncurse.models.marian.folder
+import uncurse.models.lstm.folder, uncurse.models.transformer.folder
 """
 SMALL = 200  # MB
 

@@ -16,10 +16,10 @@ from support.tiny_marian import tiny_weights, tokenizer_model, write_ctranslate2
 from uncurse import Decoding, Sentence, UncurseError, beam_search, record
 from uncurse.models.load import load_model
 from uncurse.models.loaded_model import ModelOptions
-from uncurse.models.marian.layers import MarianNetwork
-from uncurse.models.marian.linear import ComputeType
-from uncurse.models.marian.native import library as native_library
-from uncurse.models.marian.native.library import (
+from uncurse.models.transformer.layers import TransformerNetwork
+from uncurse.models.transformer.linear import ComputeType
+from uncurse.models.transformer.native import library as native_library
+from uncurse.models.transformer.native.library import (
     INSTRUCTION_SETS,
     VARIABLE,
     WITHOUT,
@@ -27,11 +27,11 @@ from uncurse.models.marian.native.library import (
     describe,
     load_library,
 )
-from uncurse.models.marian.native.network import NativeNetwork
-from uncurse.models.marian.native.step_model import NativeStepModel
-from uncurse.models.marian.quantization import Weight, max_quantized_value
-from uncurse.models.marian.step_model import MarianStepModel
-from uncurse.models.marian.weights import EMBEDDINGS, MarianWeights
+from uncurse.models.transformer.native.network import NativeNetwork
+from uncurse.models.transformer.native.step_model import NativeStepModel
+from uncurse.models.transformer.quantization import Weight, max_quantized_value
+from uncurse.models.transformer.step_model import TransformerStepModel
+from uncurse.models.transformer.weights import EMBEDDINGS, TransformerWeights
 from uncurse.search.step_model import ModelError, StepModel
 from uncurse.search.trace import Trace
 from uncurse.testing import check_step_model
@@ -53,7 +53,7 @@ def instruction_set(request: pytest.FixtureRequest) -> str:
 def native(
     instruction_set: str,
     compute_type: ComputeType,
-    weights: MarianWeights | None = None,
+    weights: TransformerWeights | None = None,
     language: int | None = None,
 ) -> NativeStepModel:
     network = NativeNetwork(weights or tiny_weights(), compute_type, load_library(instruction_set))
@@ -61,10 +61,10 @@ def native(
 
 
 def reference(
-    compute_type: ComputeType, weights: MarianWeights | None = None, language: int | None = None
-) -> MarianStepModel:
-    network = MarianNetwork(weights or tiny_weights(), compute_type, torch.device("cpu"))
-    return MarianStepModel(network, "tiny", language)
+    compute_type: ComputeType, weights: TransformerWeights | None = None, language: int | None = None
+) -> TransformerStepModel:
+    network = TransformerNetwork(weights or tiny_weights(), compute_type, torch.device("cpu"))
+    return TransformerStepModel(network, "tiny", language)
 
 
 def traces(model: NativeStepModel, batch_size: int = 5, beam_size: int = 4) -> list[Trace]:
@@ -245,7 +245,7 @@ def test_without_kernels_pytorch_computes_everything(tmp_path: Path, monkeypatch
     (tmp_path / "source.spm").write_bytes(tokenizer_model())
     monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.setattr(native_library, "FOLDER", tmp_path)
-    assert isinstance(load_model(ModelOptions(str(tmp_path))).model, MarianStepModel)
+    assert isinstance(load_model(ModelOptions(str(tmp_path))).model, TransformerStepModel)
     assert "were not built" in describe()
     load_library.cache_clear()
     (tmp_path / "kernels_portable.so").write_bytes(b"for another system")

@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from uncurse.models.marian.native.library import (
+from uncurse.models.transformer.native.library import (
     INSTRUCTION_SETS,
     Library,
     available_instruction_sets,
     load_library,
 )
-from uncurse.models.marian.native.network import PackedLayer, address
-from uncurse.models.marian.quantization import QuantizedRows, Weight
+from uncurse.models.transformer.native.network import PackedLayer, address
+from uncurse.models.transformer.quantization import QuantizedRows, Weight
 
 AVAILABLE = available_instruction_sets()
 Float32s = NDArray[np.float32]

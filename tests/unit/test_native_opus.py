@@ -13,14 +13,14 @@ import torch
 from uncurse import Sentence, record
 from uncurse.arrays import Floats
 from uncurse.models.download import downloaded_folder
-from uncurse.models.marian.ctranslate2_file import marian_weights, read_model, read_vocabulary
-from uncurse.models.marian.layers import MarianNetwork
-from uncurse.models.marian.linear import ComputeType
-from uncurse.models.marian.native.library import available_instruction_sets, load_library
-from uncurse.models.marian.native.network import NativeNetwork
-from uncurse.models.marian.native.step_model import NativeStepModel
-from uncurse.models.marian.step_model import MarianStepModel
-from uncurse.models.marian.weights import MarianWeights
+from uncurse.models.transformer.ctranslate2_file import marian_weights, read_model, read_vocabulary
+from uncurse.models.transformer.layers import TransformerNetwork
+from uncurse.models.transformer.linear import ComputeType
+from uncurse.models.transformer.native.library import available_instruction_sets, load_library
+from uncurse.models.transformer.native.network import NativeNetwork
+from uncurse.models.transformer.native.step_model import NativeStepModel
+from uncurse.models.transformer.step_model import TransformerStepModel
+from uncurse.models.transformer.weights import TransformerWeights
 from uncurse.search.step_model import StepModel
 from uncurse.search.trace import Trace
 from uncurse.text.marian_tokenizer import read_marian_tokenizer
@@ -36,7 +36,7 @@ pytestmark = [
 
 
 @cache
-def weights() -> tuple[MarianWeights, tuple[tuple[int, ...], ...]]:
+def weights() -> tuple[TransformerWeights, tuple[tuple[int, ...], ...]]:
     """The weights, and the sentences as tokens."""
     folder = Path(str(FOLDER))
     path, vocabulary = folder / "model" / "model.bin", read_vocabulary(folder / "model")
@@ -49,8 +49,8 @@ def native(compute_type: ComputeType) -> NativeStepModel:
     return NativeStepModel(NativeNetwork(weights()[0], compute_type, load_library(AVAILABLE[0])), "opus")
 
 
-def reference(compute_type: ComputeType) -> MarianStepModel:
-    return MarianStepModel(MarianNetwork(weights()[0], compute_type, torch.device("cpu")), "opus")
+def reference(compute_type: ComputeType) -> TransformerStepModel:
+    return TransformerStepModel(TransformerNetwork(weights()[0], compute_type, torch.device("cpu")), "opus")
 
 
 def traces(model: StepModel[Any], batch_size: int = 3) -> list[Trace]:

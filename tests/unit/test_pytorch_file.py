@@ -18,7 +18,7 @@ from support.tiny_marian import tiny_weights, write_huggingface
 from uncurse.errors import UncurseError
 from uncurse.models.load import load_model
 from uncurse.models.loaded_model import ModelOptions
-from uncurse.models.marian.pytorch_file import read_state_dict
+from uncurse.models.transformer.pytorch_file import read_state_dict
 
 
 def pickled(folder: Path, legacy: bool = False) -> Path:
@@ -93,7 +93,7 @@ def test_a_compressed_archive_is_refused_before_it_is_unpacked(tmp_path: Path) -
         for info in plain.infolist():
             packed.writestr(info.filename, plain.read(info))
     assert path.stat().st_size < 2_000_000
-    imports = "import torch\nfrom uncurse.models.marian.pytorch_file import read_state_dict"
+    imports = "import torch\nfrom uncurse.models.transformer.pytorch_file import read_state_dict"
     found = measured(imports, f"read_state_dict(Path({str(path)!r}))")
     assert "is refused" in found.error
     assert found.megabytes < 200

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 from uncurse import UncurseError
 from uncurse.executors.ray_cluster import executor_of
 
+ADDRESSES = ["127.0.0.1:9", "ray://127.0.0.1:9", "[::1]:9", "127.0.0.1:99999"]
 
-@pytest.mark.parametrize("address", ["127.0.0.1:9", "ray://127.0.0.1:9", "[::1]:9", "127.0.0.1:99999"])
+
+@pytest.mark.parametrize("address", ADDRESSES)
 def test_an_unreachable_cluster_is_one_error_and_ray_says_nothing(
     address: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -20,3 +25,20 @@ def test_an_unreachable_cluster_is_one_error_and_ray_says_nothing(
         list(executor.map(lambda: None, [("a", lambda ready: ready)]))
     assert ("ray" in sys.modules) == before
     assert capfd.readouterr() == ("", "")
+
+
+def test_what_ray_says_of_a_port_where_something_else_listens_is_not_shown(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def init(*arguments: object, **options: object) -> None:
+        os.write(2, b"W gcs_client.cc:210: Failed to get cluster ID\n")
+        raise ConnectionError("there is no cluster")
+
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(init=init))
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        executor = executor_of(f"ray:127.0.0.1:{other.getsockname()[1]}", workers=1, threads=1, device="cpu")
+        with pytest.raises(UncurseError, match=r"no Ray cluster answers at .*: there is no cluster"):
+            list(executor.map(lambda: None, [("a", lambda ready: ready)]))
+    assert capfd.readouterr() == ("", "")
+    os.write(2, b"there")
+    assert capfd.readouterr().err == "there"

@@ -8,8 +8,8 @@ import re
 import socket
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, final
 
 from uncurse.errors import UncurseError
@@ -68,16 +68,30 @@ class RayExecutor(Executor):
 
         cpus = self.workers * self.threads if self.address is None and self.workers else None
         try:
-            ray.init(
-                self.address or "local",
-                num_cpus=cpus,
-                include_dashboard=False,
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-            )
+            with _silent_stderr():  # Ray's C++ part warns of every attempt to connect, whatever it is told
+                ray.init(
+                    self.address or "local",
+                    num_cpus=cpus,
+                    include_dashboard=False,
+                    log_to_driver=False,
+                    logging_level=logging.ERROR,
+                )
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise UncurseError(f"no Ray cluster answers at {self.address}: {error}") from None
         return ray
+
+
+@contextmanager
+def _silent_stderr() -> Iterator[None]:
+    """Drop what is written to the descriptor of standard error."""
+    kept, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nothing, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nothing)
 
 
 def _check_reachable(address: str) -> None:
@@ -88,7 +102,9 @@ def _check_reachable(address: str) -> None:
     try:
         socket.create_connection((found[1].strip("[]"), int(found[2])), timeout=CONNECT_TIMEOUT).close()
     except (OSError, OverflowError) as error:
-        raise UncurseError(f"no Ray cluster answers at {address}: {error}") from None
+        raise UncurseError(
+            f"no Ray cluster answers at {address}: {getattr(error, 'strerror', None) or error}"
+        ) from None
 
 
 @final
@@ -157,11 +173,6 @@ class _RayRun:
 def _last_line(error: Exception) -> str:
     lines = [line for line in str(error).splitlines() if line.strip()]
     return lines[-1].strip() if lines else type(error).__name__
-
-
-def absolute_model(model: str) -> str:
-    """The name of a model, or the absolute path of its folder: workers may run in another folder."""
-    return str(Path(model).resolve()) if Path(model).is_dir() else model
 
 
 def executor_of(name: str, workers: int, threads: int, device: str) -> Executor:

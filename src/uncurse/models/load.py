@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +17,18 @@ EXPORTED: Final = "model"  # the folder that `uncurse train` leaves in that of i
 
 
 def load_model(options: ModelOptions) -> LoadedModel:
+    """A model of any family, with a length predictor of its own or a given one."""
+    loaded = _load_family(options)
+    if options.length_predictor is None:
+        return loaded
+    from uncurse.lengths.predictor_file import load_predictor
+
+    return replace(
+        loaded, find_predictor=partial(load_predictor, Path(options.length_predictor), loaded.fingerprint)
+    )
+
+
+def _load_family(options: ModelOptions) -> LoadedModel:
     """A model of any family, each of which is imported only if it is needed."""
     folder = model_folder(options.model) or hub_folder(str(options.model))
     if (folder / "model.json").exists():
@@ -23,10 +37,10 @@ def load_model(options: ModelOptions) -> LoadedModel:
         _refuse("an LSTM model", options, ("dtype", "source_lang", "target_lang", "without_script"))
         return load_folder(folder, options.device)
     if _is_marian(folder):
-        from uncurse.models.marian.folder import load_marian
+        from uncurse.models.transformer.folder import load_transformer
 
         _refuse("a Marian model", options, ("source_lang",))
-        return load_marian(folder, options)
+        return load_transformer(folder, options)
     if not (folder / "config.json").exists():
         raise UncurseError(f"{folder} is not a folder with a model")
     from uncurse.models.huggingface.loading import load_huggingface
@@ -60,8 +74,8 @@ def model_folder(model: Path | str | None) -> Path | None:
 
 
 def _is_marian(folder: Path) -> bool:
-    from uncurse.models.marian.folder import ctranslate2_weights
-    from uncurse.models.marian.huggingface_file import CONFIG, is_supported
+    from uncurse.models.transformer.folder import ctranslate2_weights
+    from uncurse.models.transformer.huggingface_file import CONFIG, is_supported
 
     if ctranslate2_weights(folder) is not None:
         return True

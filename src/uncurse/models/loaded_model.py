@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar, final
 
 from uncurse.arrays import Floats
@@ -66,3 +67,14 @@ class ModelOptions:
     source_lang: str | None = None
     target_lang: str | None = None
     without_script: str | None = None  # no output token may have letters of this script
+    length_predictor: str | None = (
+        None  # a file; None: the one in the model's folder, or that comes with the package
+    )
+
+    def with_absolute_paths(self) -> ModelOptions:
+        """The same model for a process that may run in another folder."""
+
+        def absolute(name: str | None) -> str | None:
+            return str(Path(name).resolve()) if name is not None and Path(name).exists() else name
+
+        return replace(self, model=absolute(self.model), length_predictor=absolute(self.length_predictor))

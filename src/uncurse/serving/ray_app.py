@@ -35,6 +35,7 @@ class RayServeArguments(BaseModel):
     source_lang: str | None = None
     target_lang: str | None = None
     without_script: str | None = None
+    length_predictor: str | None = None
     token_file: Path | None = None
     allowed_hosts: str = ""  # names with commas between them; IP addresses and localhost are always allowed
 
@@ -48,6 +49,7 @@ class RayServeArguments(BaseModel):
             source_lang=self.source_lang,
             target_lang=self.target_lang,
             without_script=self.without_script,
+            length_predictor=self.length_predictor,
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from uncurse.lengths.limits import LinearLimit, MaxLength, QuantileLimit
-from uncurse.plugins import source_digest
+from uncurse.scoring.registry import source_digest
 from uncurse.scoring.scores import SCORES
 from uncurse.scoring.stopping import RULES
 from uncurse.translation.options import TranslationOptions

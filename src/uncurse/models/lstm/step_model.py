@@ -81,16 +81,30 @@ class LSTMStepModel:
     @torch.inference_mode()
     def step(self, state: LSTMState, tokens: Ints, k: int, attention: bool) -> tuple[Continuations, LSTMState]:
         """Feed each row its token; the k best next tokens, without a log-softmax of the whole vocabulary."""
+        logits, received, after = self._logits(state, tokens, attention)
+        values, ids = logits.topk(min(k, self.vocab_size), dim=1)
+        log_probs = values - logits.logsumexp(dim=1, keepdim=True)
+        return Continuations(ids.cpu().numpy(), to_float64(log_probs), received), after
+
+    @torch.inference_mode()
+    def step_among(
+        self, state: LSTMState, tokens: Ints, candidates: Ints, attention: bool
+    ) -> tuple[Continuations, LSTMState]:
+        """Feed each row its token; what its candidates have, [rows, k]."""
+        logits, received, after = self._logits(state, tokens, attention)
+        values = logits.gather(1, torch.from_numpy(candidates).to(self._device))
+        log_probs = values - logits.logsumexp(dim=1, keepdim=True)
+        return Continuations(candidates, to_float64(log_probs), received), after
+
+    def _logits(self, state: LSTMState, tokens: Ints, attention: bool) -> tuple[Tensor, Floats | None, LSTMState]:
+        """The logits after each row's token, [rows, vocab_size], what the source received, and the new state."""
         network = self._network
         embedded = network.embed_target(torch.from_numpy(np.asarray(tokens)).to(self._device))
         outputs, decoder = network.advance(state.decoder, embedded)
         attended, weights = self._attend(state, outputs)
-        logits = network.logits(attended)  # [rows, vocabulary]
-        values, ids = logits.topk(min(k, self.vocab_size), dim=1)
-        log_probs = values - logits.logsumexp(dim=1, keepdim=True)
         received = to_float64(weights) if attention else None
-        continuations = Continuations(ids.cpu().numpy(), to_float64(log_probs), received)
-        return continuations, LSTMState(state.encoded, decoder._replace(feed=attended), state.sentence)
+        after = LSTMState(state.encoded, decoder._replace(feed=attended), state.sentence)
+        return network.logits(attended), received, after
 
     @torch.inference_mode()
     def features(self, sources: Sequence[Sequence[int]]) -> Floats:

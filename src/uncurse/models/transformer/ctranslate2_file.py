@@ -17,8 +17,8 @@ from torch import Tensor
 
 from uncurse.errors import UncurseError
 from uncurse.models.loaded_model import MAX_WEIGHT_BYTES
-from uncurse.models.marian.quantization import Weight
-from uncurse.models.marian.weights import EMBEDDINGS, OUTPUT_BIAS, MarianWeights
+from uncurse.models.transformer.quantization import Weight
+from uncurse.models.transformer.weights import EMBEDDINGS, OUTPUT_BIAS, TransformerWeights
 from uncurse.storage.atomic import read_regular_file
 from uncurse.storage.strict_json import read_json
 from uncurse.text.marian_tokenizer import Vocabulary
@@ -130,7 +130,7 @@ def read_model(path: Path) -> dict[str, NDArray[Any]]:
     return arrays
 
 
-def marian_weights(arrays: Mapping[str, NDArray[Any]], path: Path, eos: int) -> MarianWeights:
+def marian_weights(arrays: Mapping[str, NDArray[Any]], path: Path, eos: int) -> TransformerWeights:
     """The weights of a Marian model; an error names what another architecture has or does otherwise."""
     for name in arrays:
         if name not in FLAGS and not KNOWN.fullmatch(name) and not IGNORED.fullmatch(name):
@@ -147,7 +147,7 @@ def marian_weights(arrays: Mapping[str, NDArray[Any]], path: Path, eos: int) -> 
                 raise UncurseError(f"{name} is {found} in the encoder and {own} in the decoder")
         if activation not in ACTIVATIONS:
             raise UncurseError(f"it is not a Marian model: its activation function is number {activation}")
-        return MarianWeights(*_tensors(arrays), heads, ACTIVATIONS[activation], eos)
+        return TransformerWeights(*_tensors(arrays), heads, ACTIVATIONS[activation], eos)
     except UncurseError as error:
         raise UncurseError(f"{path}: {error}") from error
 
@@ -172,7 +172,7 @@ def _check_scale(arrays: Mapping[str, NDArray[Any]], name: str) -> None:
 
 
 def _tensors(arrays: Mapping[str, NDArray[Any]]) -> tuple[dict[str, Weight], dict[str, Tensor]]:
-    """Weight matrices and vectors by the names of `MarianWeights`."""
+    """Weight matrices and vectors by the names of `TransformerWeights`."""
     matrices, vectors = {}, {}
     for name, array in arrays.items():
         if not array.ndim or name.endswith("/weight_scale"):

@@ -17,15 +17,15 @@ from uncurse.lengths.predictor_file import find_predictor
 from uncurse.models.devices import device_of
 from uncurse.models.download import check_files
 from uncurse.models.loaded_model import LoadedModel, ModelOptions
-from uncurse.models.marian.ctranslate2_file import VOCABULARY, marian_weights, read_model, read_vocabulary
-from uncurse.models.marian.huggingface_file import read_marian, weights_file
-from uncurse.models.marian.layers import MarianNetwork
-from uncurse.models.marian.linear import ComputeType
-from uncurse.models.marian.native.library import chosen_library
-from uncurse.models.marian.native.network import NativeNetwork
-from uncurse.models.marian.native.step_model import NativeStepModel
-from uncurse.models.marian.step_model import MarianStepModel
-from uncurse.models.marian.weights import EMBEDDINGS, MarianWeights
+from uncurse.models.transformer.ctranslate2_file import VOCABULARY, marian_weights, read_model, read_vocabulary
+from uncurse.models.transformer.huggingface_file import read_marian, weights_file
+from uncurse.models.transformer.layers import TransformerNetwork
+from uncurse.models.transformer.linear import ComputeType
+from uncurse.models.transformer.native.library import chosen_library
+from uncurse.models.transformer.native.network import NativeNetwork
+from uncurse.models.transformer.native.step_model import NativeStepModel
+from uncurse.models.transformer.step_model import TransformerStepModel
+from uncurse.models.transformer.weights import EMBEDDINGS, TransformerWeights
 from uncurse.storage.strict_json import read_json
 from uncurse.text.marian_tokenizer import RankedTokenizer, Vocabulary, read_marian_tokenizer
 from uncurse.text.tokenizer import Tokenizer
@@ -40,7 +40,7 @@ def ctranslate2_weights(folder: Path) -> Path | None:
     return next((path for path in (folder / "model.bin", folder / "model" / "model.bin") if path.exists()), None)
 
 
-def load_marian(folder: Path, options: ModelOptions) -> LoadedModel:
+def load_transformer(folder: Path, options: ModelOptions) -> LoadedModel:
     """Load a Marian model from a folder of CTranslate2 or of Hugging Face."""
     compute_types = [each.value for each in ComputeType]
     if options.dtype not in compute_types:
@@ -55,7 +55,7 @@ def load_marian(folder: Path, options: ModelOptions) -> LoadedModel:
 class _FolderContent:
     """What the files of a folder hold."""
 
-    weights: MarianWeights
+    weights: TransformerWeights
     vocabulary: Vocabulary
     tokenizers: list[Path]  # of the source and, if there is one, of the target
     digests: list[bytes]  # of all files but the vocabulary
@@ -119,22 +119,22 @@ def _loaded_model(folder: Path, content: _FolderContent, options: ModelOptions) 
 
 
 def _network(
-    weights: MarianWeights, compute_type: ComputeType, device: torch.device, allowed: Sequence[int] | None
-) -> NativeNetwork | MarianNetwork:
+    weights: TransformerWeights, compute_type: ComputeType, device: torch.device, allowed: Sequence[int] | None
+) -> NativeNetwork | TransformerNetwork:
     """The network as the C++ kernels run it, where there are some for it, or else as PyTorch does."""
     has_kernels = device.type == "cpu" and compute_type in (ComputeType.FLOAT32, ComputeType.INT8)
     library = chosen_library() if has_kernels else None
     if library is not None:
         return NativeNetwork(weights, compute_type, library, allowed)
-    return MarianNetwork(weights, compute_type, device, allowed)
+    return TransformerNetwork(weights, compute_type, device, allowed)
 
 
 def _step_model(
-    network: NativeNetwork | MarianNetwork, signature: str, language_token: int | None
-) -> NativeStepModel | MarianStepModel:
+    network: NativeNetwork | TransformerNetwork, signature: str, language_token: int | None
+) -> NativeStepModel | TransformerStepModel:
     if isinstance(network, NativeNetwork):
         return NativeStepModel(network, signature, language_token)
-    return MarianStepModel(network, signature, language_token)
+    return TransformerStepModel(network, signature, language_token)
 
 
 def _fingerprint(content: _FolderContent, target_lang: str | None) -> str:

@@ -1,6 +1,6 @@
 """The Marian Transformer as a step model whose steps are computed by the kernels.
 
-It gives what `marian/step_model.py` gives, which is the reference and runs where there are no kernels. Here
+It gives what `transformer/step_model.py` gives, which is the reference and runs where there are no kernels. Here
 nothing is padded: every sentence has KV caches of its own, so that sentences come and go without copies, and the
 result of a sentence is the same bit for bit in any batch and with any number of threads.
 """
@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from uncurse.arrays import Floats, Ints
 from uncurse.errors import UncurseError
 from uncurse.models.encoder_cache import CachedEncoder
-from uncurse.models.marian.native.library import Step
-from uncurse.models.marian.native.network import EncodedSources, NativeNetwork, address
+from uncurse.models.transformer.native.library import Step
+from uncurse.models.transformer.native.network import EncodedSources, NativeNetwork, SelectedOutput, address
 from uncurse.search.step_model import Continuations
 
 SPARE_STEPS: Final = 8  # for which a tree has capacity after it was compacted
@@ -56,6 +56,7 @@ class SourceCache:
     cache: NDArray[np.float32]  # [layers, tokens of all sentences, stride]
     first: int  # of its tokens
     length: int
+    output: SelectedOutput | None  # the output layer for this sentence; None: that of the network
 
     @property
     def address(self) -> int:
@@ -180,7 +181,10 @@ class NativeStepModel:
         cache = network.cross_attention_cache(encoded.states)
         first = encoded.first.tolist()
         return NativeState(
-            sources=tuple(SourceCache(cache, begin, end - begin) for begin, end in pairwise(first)),
+            sources=tuple(
+                SourceCache(cache, begin, end - begin, network.selected_output(encoded.states[begin:end]))
+                for begin, end in pairwise(first)
+            ),
             trees=tuple(TreeCache(self._buffers, 1) for _ in sources),
             depth=np.zeros(len(sources), dtype=np.int32),
             paths=np.empty((len(sources), 0), dtype=np.int32),
@@ -210,7 +214,8 @@ class NativeStepModel:
             sources=address(sources),
             source_strides=address(strides),
         )
-        found = network.decode(tokens, step, lengths, min(k, self.vocab_size), attention)
+        outputs = [source.output for source in state.sources]
+        found = network.decode(tokens, step, lengths, outputs, min(k, self.vocab_size), attention)
         if found.attention is not None:
             found = replace(found, attention=found.attention[:, len(self._source_prefix) :])
         return found, replace(state, depth=state.depth + np.int32(1))

@@ -9,9 +9,9 @@ from typing import Final, Self, final
 import torch
 from torch import Tensor
 
-from uncurse.models.marian.linear import ComputeType, LinearInput, make_linear
-from uncurse.models.marian.quantization import Weight
 from uncurse.models.ragged import RaggedRows
+from uncurse.models.transformer.linear import ComputeType, LinearInput, make_linear
+from uncurse.models.transformer.quantization import Weight
 
 CHUNK: Final = 2560  # tokens whose logits are computed and searched at once: they fit into the CPU's cache
 BLOCK: Final = 16  # tokens of a chunk of which only the maximum is compared at first

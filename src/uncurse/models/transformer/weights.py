@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from uncurse.errors import UncurseError
-from uncurse.models.marian.quantization import Weight
+from uncurse.models.transformer.quantization import Weight
 
 EMBEDDINGS: Final = "decoder/embeddings"
 POSITIONS: Final = "decoder/position_encodings"
@@ -19,7 +19,7 @@ OUTPUT_BIAS: Final = "decoder/projection/bias"
 
 @final
 @dataclass(frozen=True, eq=False)
-class MarianWeights:
+class TransformerWeights:
     """Weights by name, and what their shapes do not tell.
 
     The names are those of CTranslate2: `encoder/layer_0/self_attention/linear_0` has the rows of queries, keys and

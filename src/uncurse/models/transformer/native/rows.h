@@ -16,6 +16,11 @@ struct Rows {
     const float* low;      // [rows]
     size_t stride;         // of values
     size_t byte_stride;    // a multiple of 4
+
+    Rows from(int row) const {
+        return {values + row * stride, bytes ? bytes + row * byte_stride : bytes, step + row, low + row, stride,
+                byte_stride};
+    }
 };
 
 // Spread a row over 0 … MAX_QUANTIZED. A row with a value that is not finite gets a step of NaN, and so do all results.

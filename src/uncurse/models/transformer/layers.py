@@ -12,11 +12,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from uncurse.errors import UncurseError
-from uncurse.models.marian.attention import merge_heads, split_heads
-from uncurse.models.marian.linear import ComputeType, Linear, LinearInput, make_linear
-from uncurse.models.marian.output_layer import OutputLayer
-from uncurse.models.marian.positions import MAX_POSITIONS, sinusoidal_positions
-from uncurse.models.marian.weights import EMBEDDINGS, OUTPUT_BIAS, POSITIONS, MarianWeights
+from uncurse.models.transformer.attention import merge_heads, split_heads
+from uncurse.models.transformer.linear import ComputeType, Linear, LinearInput, make_linear
+from uncurse.models.transformer.output_layer import OutputLayer
+from uncurse.models.transformer.positions import MAX_POSITIONS, sinusoidal_positions
+from uncurse.models.transformer.weights import EMBEDDINGS, OUTPUT_BIAS, POSITIONS, TransformerWeights
 
 ACTIVATIONS: Final[Mapping[str, Callable[[Tensor], Tensor]]] = {
     "relu": functional.relu,
@@ -105,12 +105,12 @@ class DecoderLayer:
 
 
 @final
-class MarianNetwork:
+class TransformerNetwork:
     """Encoder, decoder layers and output layer, in a compute type and on a device."""
 
     def __init__(
         self,
-        weights: MarianWeights,
+        weights: TransformerWeights,
         compute_type: ComputeType,
         device: torch.device,
         allowed: Sequence[int] | None = None,  # the tokens that an output may have; None: all
@@ -176,7 +176,7 @@ class MarianNetwork:
 class _LayerBuilder:
     """Makes layers of weights by name."""
 
-    weights: MarianWeights
+    weights: TransformerWeights
     compute_type: ComputeType
     device: torch.device
 

@@ -17,6 +17,8 @@ struct Step {
     const float* const* sources;     // [sentences] each [positions, cache stride] of the first layer
     const int64_t* source_strides;   // [sentences] floats from one layer to the next
     const int32_t* source_lengths;   // [sentences]
+    const Linear* const* outputs;    // [sentences] the output layer for the tokens of each, or null: the network's
+    const int64_t* const* allowed;   // [sentences] those tokens
 };
 
 // Continuations of a step; k = 0: log-probabilities of all tokens, [rows, vocab_size].
@@ -50,6 +52,17 @@ inline void attend_to_source(const Network& network, const Step& step, int layer
            network.head_size(), scores, attended, received);
 }
 
+// The continuations of rows first … last - 1.
+inline void write_output(const Network& network, int threads, const Rows& in, int first, int last,
+                         const Linear& output, const int64_t* allowed, const Found& found) {
+    if (found.k)
+        top_k(threads, output, in.from(first), last - first, found.k, allowed, found.tokens + size_t(first) * found.k,
+              found.log_probs + size_t(first) * found.k);
+    else
+        all_log_probs(threads, output, in.from(first), last - first, network.vocab_size, allowed,
+                      found.log_probs + size_t(first) * network.vocab_size);
+}
+
 inline void decode(const Network& network, int threads, const Step& step, int sentences, const Found& found) {
     int size = network.d_model;
     int longest = *std::max_element(step.source_lengths, step.source_lengths + sentences);
@@ -71,11 +84,13 @@ inline void decode(const Network& network, int threads, const Step& step, int se
         run.finish_attention(*layer.cross_output, layer.cross_norm);
         run.feed_forward(layer);
     }
-    const Linear& output = *network.output;
-    if (found.k)
-        top_k(threads, output, run.input(), step.rows, found.k, network.allowed, found.tokens, found.log_probs);
-    else
-        all_log_probs(threads, output, run.input(), step.rows, network.vocab_size, network.allowed, found.log_probs);
+    if (!step.outputs)
+        return write_output(network, threads, run.input(), 0, step.rows, *network.output, network.allowed, found);
+    for (int first = 0, last; first < step.rows; first = last) {
+        int sentence = step.sentence[first];
+        for (last = first + 1; last < step.rows && step.sentence[last] == sentence;) ++last;
+        write_output(network, threads, run.input(), first, last, *step.outputs[sentence], step.allowed[sentence], found);
+    }
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from uncurse.errors import UncurseError
-from uncurse.models.marian.quantization import (
+from uncurse.models.transformer.quantization import (
     Int8Kernel,
     QuantizedRows,
     Weight,

@@ -14,11 +14,11 @@ from torch import Tensor
 
 from uncurse.errors import UncurseError
 from uncurse.models.loaded_model import MAX_WEIGHT_BYTES
-from uncurse.models.marian.layers import ACTIVATIONS
-from uncurse.models.marian.positions import MAX_POSITIONS
-from uncurse.models.marian.pytorch_file import read_state_dict
-from uncurse.models.marian.quantization import Weight
-from uncurse.models.marian.weights import EMBEDDINGS, OUTPUT_BIAS, MarianWeights
+from uncurse.models.transformer.layers import ACTIVATIONS
+from uncurse.models.transformer.positions import MAX_POSITIONS
+from uncurse.models.transformer.pytorch_file import read_state_dict
+from uncurse.models.transformer.quantization import Weight
+from uncurse.models.transformer.weights import EMBEDDINGS, OUTPUT_BIAS, TransformerWeights
 from uncurse.storage.atomic import atomic_write, read_regular_file
 from uncurse.storage.strict_json import read_json
 
@@ -84,7 +84,7 @@ def _unsupported(config: dict[str, Any]) -> str | None:
     return None
 
 
-def read_marian(folder: Path) -> MarianWeights:
+def read_marian(folder: Path) -> TransformerWeights:
     """Read the weights of a folder; an error names what this runtime does not support."""
     config = read_config(folder)
     if (unsupported := _unsupported(config)) is not None:
@@ -118,7 +118,7 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
         raise UncurseError(f"{path} is not a safetensors file: {error}") from error
 
 
-def _weights(config: dict[str, Any], tensors: dict[str, Tensor]) -> MarianWeights:
+def _weights(config: dict[str, Any], tensors: dict[str, Tensor]) -> TransformerWeights:
     def float32(name: str) -> Tensor:
         if not tensors[name].is_floating_point():
             raise UncurseError(f"{name!r} is of type {tensors[name].dtype}")
@@ -153,17 +153,17 @@ def _weights(config: dict[str, Any], tensors: dict[str, Tensor]) -> MarianWeight
     matrices[EMBEDDINGS] = Weight(embeddings)
     vectors[OUTPUT_BIAS] = bias
     heads, activation = config["decoder_attention_heads"], config["activation_function"]
-    return MarianWeights(matrices, vectors, heads, activation, config["eos_token_id"])
+    return TransformerWeights(matrices, vectors, heads, activation, config["eos_token_id"])
 
 
-def save_marian(folder: Path, weights: MarianWeights) -> None:
+def save_marian(folder: Path, weights: TransformerWeights) -> None:
     """Write a folder that Hugging Face reads, in float32; `<pad>` becomes the last token."""
     folder.mkdir(parents=True, exist_ok=True)
     atomic_write(folder / TENSORS, save_tensors(_huggingface_tensors(weights), metadata={"format": "pt"}))
     atomic_write(folder / CONFIG, (json.dumps(_huggingface_config(weights), indent=2) + "\n").encode())
 
 
-def _huggingface_tensors(weights: MarianWeights) -> dict[str, Tensor]:
+def _huggingface_tensors(weights: TransformerWeights) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
     for name, matrix in weights.matrices.items():
         side, _, rest = name.partition("/layer_")
@@ -191,7 +191,7 @@ def _huggingface_tensors(weights: MarianWeights) -> dict[str, Tensor]:
     return tensors
 
 
-def _huggingface_config(weights: MarianWeights) -> dict[str, Any]:
+def _huggingface_config(weights: TransformerWeights) -> dict[str, Any]:
     pad, d_model = weights.matrices[EMBEDDINGS].values.shape
     vocab_size = pad + 1
     sides = {

@@ -18,12 +18,12 @@ from torch.nn.functional import pad
 from uncurse.arrays import Floats, Ints
 from uncurse.errors import UncurseError
 from uncurse.models.encoder_cache import CachedEncoder
-from uncurse.models.marian.attention import additive_mask, attend, attention_weights, merge_heads, split_heads
-from uncurse.models.marian.kv_cache import CrossAttentionCache, PrefixTreeCache
-from uncurse.models.marian.layers import MarianNetwork
-from uncurse.models.marian.linear import LinearInput
 from uncurse.models.ragged import RaggedRows
 from uncurse.models.tensors import pad_and_concat, to_float64
+from uncurse.models.transformer.attention import additive_mask, attend, attention_weights, merge_heads, split_heads
+from uncurse.models.transformer.kv_cache import CrossAttentionCache, PrefixTreeCache
+from uncurse.models.transformer.layers import TransformerNetwork
+from uncurse.models.transformer.linear import LinearInput
 from uncurse.search.step_model import Continuations
 
 MIN_LIVE_SHARE: Final = 0.8  # of sentences; below it, those that have left are dropped from the caches
@@ -32,7 +32,7 @@ SPARE_STEPS: Final = 4  # for which a cache has capacity after compaction
 
 @final
 @dataclass(frozen=True, eq=False)
-class MarianState:
+class TransformerState:
     """The live prefixes of some sentences, with the KV caches that they share."""
 
     source: CrossAttentionCache
@@ -80,12 +80,12 @@ class MarianState:
 
 
 @final
-class MarianStepModel:
+class TransformerStepModel:
     """The network as a search uses it."""
 
     attends: Final = True
 
-    def __init__(self, network: MarianNetwork, signature: str, language_token: int | None = None) -> None:
+    def __init__(self, network: TransformerNetwork, signature: str, language_token: int | None = None) -> None:
         self._network = network
         self._encoder = CachedEncoder(self._encode)
         # Multilingual models want the target language as the first source token, such as >>fra<<.
@@ -98,7 +98,7 @@ class MarianStepModel:
         self.max_target_length = network.max_positions
 
     @torch.inference_mode()
-    def start(self, sources: Sequence[Sequence[int]]) -> MarianState:
+    def start(self, sources: Sequence[Sequence[int]]) -> TransformerState:
         """Encode sources."""
         network = self._network
         states, is_token = self._encoder(sources)
@@ -110,7 +110,7 @@ class MarianStepModel:
             values.append(value.contiguous())
         sentences, device = len(sources), network.device
         empty = [states.new_zeros(sentences, network.heads, 1, network.d_model // network.heads) for _ in 2 * keys]
-        return MarianState(
+        return TransformerState(
             source=CrossAttentionCache(keys, values, is_token),
             tree=PrefixTreeCache(empty[: len(keys)], empty[len(keys) :], 0),
             paths=torch.empty(sentences, 0, dtype=torch.long, device=device),
@@ -119,7 +119,9 @@ class MarianStepModel:
         )
 
     @torch.inference_mode()
-    def step(self, state: MarianState, tokens: Ints, k: int, attention: bool) -> tuple[Continuations, MarianState]:
+    def step(
+        self, state: TransformerState, tokens: Ints, k: int, attention: bool
+    ) -> tuple[Continuations, TransformerState]:
         """Feed each row its token; the k best next tokens."""
         network = self._network
         state = state.with_capacity(int(torch.bincount(state.sentence).max()))

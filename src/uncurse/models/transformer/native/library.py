@@ -33,6 +33,8 @@ class Step(Structure):
         ("sources", c_void_p),
         ("source_strides", c_void_p),
         ("source_lengths", c_void_p),
+        ("outputs", c_void_p),
+        ("allowed", c_void_p),
     )
 
 

@@ -14,11 +14,12 @@ from torch import Tensor
 
 from uncurse.arrays import Floats, Ints
 from uncurse.errors import UncurseError
-from uncurse.models.marian.linear import ComputeType
-from uncurse.models.marian.native.library import Found, Library, Step
-from uncurse.models.marian.positions import MAX_POSITIONS, sinusoidal_positions
-from uncurse.models.marian.quantization import Weight
-from uncurse.models.marian.weights import EMBEDDINGS, OUTPUT_BIAS, POSITIONS, MarianWeights
+from uncurse.models.transformer.linear import ComputeType
+from uncurse.models.transformer.native.library import Found, Library, Step
+from uncurse.models.transformer.positions import MAX_POSITIONS, sinusoidal_positions
+from uncurse.models.transformer.quantization import Weight
+from uncurse.models.transformer.weights import EMBEDDINGS, OUTPUT_BIAS, POSITIONS, TransformerWeights
+from uncurse.models.vocabulary_selector import VocabularySelector
 from uncurse.search.step_model import Continuations
 
 ACTIVATIONS: Final[Mapping[str, int]] = {"relu": 1, "silu": 2, "swish": 2, "gelu": 3}
@@ -60,15 +61,56 @@ class EncodedSources:
 
 
 @final
+class SelectedOutput:
+    """The output layer for the tokens that were selected for a sentence."""
+
+    def __init__(self, layer: PackedLayer, tokens: Ints) -> None:
+        self.layer = layer
+        self.tokens = tokens  # [outputs] rising
+        self.address = address(tokens)
+
+
+@final
+class _Selection:
+    """A vocabulary selector on the kernels, whose sums do not depend on the number of threads."""
+
+    def __init__(
+        self, selector: VocabularySelector, library: Library, output: Weight, bias: Tensor, int8: bool
+    ) -> None:
+        self._selector, self._library, self._int8 = selector, library, int8
+        if int8 and output.scale is None:  # once, and not for every sentence
+            values, step = output.quantize()
+            output = Weight(values, 1.0 / step)
+        self._output, self._bias = output, bias
+        self._votes = [
+            PackedLayer(library, Weight(torch.from_numpy(np.ascontiguousarray(matrix))), None, int8=False)
+            for matrix in (selector.projection.T, selector.embeddings)
+        ]
+
+    def output(self, states: NDArray[np.float32], allowed: Ints | None) -> SelectedOutput:
+        """The output layer for a sentence with these encoder states, [positions, d_model]."""
+        votes = np.ascontiguousarray(states)
+        for layer in self._votes:
+            given, votes = votes, np.empty((len(states), layer.outputs), dtype=np.float32)
+            self._library.linear(layer.pointer, 1, len(states), address(given), 0, address(votes))
+        tokens = self._selector.selected(votes)
+        tokens = tokens if allowed is None else np.intersect1d(tokens, allowed)
+        chosen = torch.from_numpy(tokens)
+        weight = self._output.rows(chosen)
+        return SelectedOutput(PackedLayer(self._library, weight, self._bias[chosen], self._int8), tokens)
+
+
+@final
 class NativeNetwork:
     """Encoder, decoder and output layer as the kernels run them, in float32 or int8 on a CPU."""
 
     def __init__(
         self,
-        weights: MarianWeights,
+        weights: TransformerWeights,
         compute_type: ComputeType,
         library: Library,
         allowed: Sequence[int] | None = None,  # the tokens that an output may have; None: all
+        selector: VocabularySelector | None = None,
     ) -> None:
         self._library = library
         self._int8 = compute_type is ComputeType.INT8
@@ -81,6 +123,11 @@ class NativeNetwork:
         chosen = None if allowed is None else torch.tensor(allowed)
         self._linears, self._norms = self._pack(weights, chosen)
         self._computed = self._linears[-1].outputs
+        self._allowed = None if allowed is None else np.array(allowed)
+        self._selection = None
+        if selector is not None:
+            bias = weights.vectors[OUTPUT_BIAS]
+            self._selection = _Selection(selector, library, embeddings, bias, self._int8)
         self._tables = [
             None if table is None else table.contiguous()  # the kernels read them where they are
             for table in (embeddings.values, embeddings.scale, positions, chosen)
@@ -119,6 +166,10 @@ class NativeNetwork:
         self._library.encode(self._pointer, threads, len(sources), *pointers)
         return EncodedSources(states, first)
 
+    def selected_output(self, states: NDArray[np.float32]) -> SelectedOutput | None:
+        """The output layer of a sentence with these encoder states; None: that of the network."""
+        return None if self._selection is None else self._selection.output(states, self._allowed)
+
     def cross_attention_cache(self, states: NDArray[np.float32]) -> NDArray[np.float32]:
         """Keys and values of encoder states, [tokens, d_model], for every layer, [layers, tokens, stride]."""
         cache = np.empty((self.layers, len(states), self.cache_stride), dtype=np.float32)
@@ -127,7 +178,13 @@ class NativeNetwork:
         return cache
 
     def decode(
-        self, tokens: Ints, step: Step, source_lengths: NDArray[np.int32], k: int, attention: bool
+        self,
+        tokens: Ints,
+        step: Step,
+        source_lengths: NDArray[np.int32],
+        outputs: Sequence[SelectedOutput | None],
+        k: int,
+        attention: bool,
     ) -> Continuations:
         """Feed each row its token; `step` has all else. The k best next tokens."""
         fed = self._checked(tokens)
@@ -135,7 +192,13 @@ class NativeNetwork:
         received = None
         if attention:
             received = np.zeros((len(fed), int(source_lengths.max())), dtype=np.float32)
-        every = 4 * k > self._computed  # most of them, as in forced decoding
+        selected = [output for output in outputs if output is not None]
+        if selected:
+            layers = np.array([output.layer.pointer for output in selected], dtype=np.uint64)
+            allowed = np.array([output.address for output in selected], dtype=np.uint64)
+            step.outputs, step.allowed = address(layers), address(allowed)
+        computed = min((len(output.tokens) for output in selected), default=self._computed)
+        every = 4 * k > computed  # most of them, as in forced decoding
         ids = np.empty((len(fed), k), dtype=np.int64)
         log_probs = np.empty((len(fed), self.vocab_size if every else k))
         found = Found(
@@ -157,7 +220,7 @@ class NativeNetwork:
             raise UncurseError(f"{lowest} is no token: the lowest id is 0")
         return np.ascontiguousarray(tokens, dtype=np.int64)
 
-    def _pack(self, weights: MarianWeights, allowed: Tensor | None) -> tuple[list[PackedLayer], list[Tensor]]:
+    def _pack(self, weights: TransformerWeights, allowed: Tensor | None) -> tuple[list[PackedLayer], list[Tensor]]:
         """Linear layers and layer norms in the order in which the kernels take them."""
         linears, norms = [], []
         for side in ("encoder", "decoder"):

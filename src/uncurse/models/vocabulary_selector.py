@@ -1,0 +1,106 @@
+"""Vocabulary selection: which tokens the output layer computes for a sentence, chosen by the encoder's states.
+
+Every source position votes for tokens; a token is computed if one position wants it. The choice depends on one
+sentence alone, so neighbours in a batch cannot change an output. The model is renormalised over the chosen tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from uncurse.arrays import Ints
+from uncurse.errors import UncurseError
+from uncurse.storage.array_file import load_array_file, save_array_file
+
+SHIPPED: Final = Path(__file__).parent / "pretrained" / "vocabularies"  # by fingerprint of the model
+Floats32 = NDArray[np.float32]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class VocabularySelector:
+    """`token v is computed ⇔ max_i (h_i · projection) · embedding_v + bias_v > 0`, for encoder states `h_i`."""
+
+    tokens: Ints  # [candidates] ids, rising; no other token is ever computed
+    projection: Floats32  # [d_model, rank]
+    embeddings: Floats32  # [candidates, rank]
+    bias: Floats32  # [candidates] +inf: always
+
+    def __post_init__(self) -> None:
+        candidates, rank = self.embeddings.shape if self.embeddings.ndim == 2 else (0, 0)
+        if self.tokens.shape != (candidates,) or self.bias.shape != (candidates,) or not candidates:
+            raise UncurseError("tokens, embeddings and bias must have one row for each candidate")
+        if self.projection.ndim != 2 or self.projection.shape[1] != rank:
+            raise UncurseError(f"projection has the shape {self.projection.shape}, and its rank should be {rank}")
+        if self.tokens[0] < 0 or (np.diff(self.tokens) <= 0).any():
+            raise UncurseError("the tokens must rise")
+        if not (np.isfinite(self.projection).all() and np.isfinite(self.embeddings).all()):
+            raise UncurseError("projection and embeddings must be finite")
+        if np.isnan(self.bias).any() or not (self.bias == np.inf).any():
+            raise UncurseError(
+                "bias must be a number everywhere, and +inf for the tokens that are always computed"
+            )
+
+    def votes(self, states: Floats32) -> Floats32:
+        """What each position adds to the bias of each candidate, [positions, candidates]."""
+        votes: Floats32 = np.matmul(states @ self.projection, self.embeddings.T, dtype=np.float32)
+        return votes
+
+    def selected(self, votes: Floats32) -> Ints:
+        """The tokens for a sentence whose positions vote so; ids, rising."""
+        tokens: Ints = self.tokens[votes.max(axis=0) + self.bias > 0]
+        return tokens
+
+    @property
+    def fingerprint(self) -> str:
+        """Identify what was learnt."""
+        parts = (self.tokens, self.projection, self.embeddings, self.bias)
+        return sha256(b"".join(part.tobytes() for part in parts)).hexdigest()[:8]
+
+
+def find_selector(folder: Path, fingerprint: str) -> VocabularySelector:
+    """The selector of a model: the one in its folder, else one that comes with the package."""
+    for path in (selector_path(folder, fingerprint), SHIPPED / f"{fingerprint}.safetensors"):
+        if path.exists():
+            return load_selector(path, fingerprint)
+    raise UncurseError("there is no vocabulary selector for this model: fit one with `uncurse fit-vocabulary`")
+
+
+def selector_path(folder: Path, fingerprint: str) -> Path:
+    """Where the selector of a model in a folder belongs."""
+    return folder / f"vocabulary-{fingerprint}.safetensors"
+
+
+def save_selector(path: Path, selector: VocabularySelector, fingerprint: str) -> None:
+    """Write a selector with the fingerprint of its model; embeddings in 8 bits, with a scale for each token."""
+    scale = np.maximum(np.abs(selector.embeddings).max(axis=1), 1e-30) / 127.0
+    arrays: dict[str, NDArray[Any]] = {
+        "tokens": selector.tokens.astype(np.int32),
+        "projection": selector.projection,
+        "embeddings": np.rint(selector.embeddings / scale[:, None]).astype(np.int8),
+        "scale": scale.astype(np.float32),
+        "bias": selector.bias,
+    }
+    save_array_file(path, arrays, {"model": fingerprint})
+
+
+def load_selector(path: Path, fingerprint: str) -> VocabularySelector:
+    """Read a selector, which must have been fitted to the model with this fingerprint."""
+    arrays, metadata = load_array_file(path, "vocabulary selector")
+    try:
+        if metadata["model"] != fingerprint:
+            raise UncurseError(f"it was fitted to model {metadata['model']}, and this is {fingerprint}")
+        return VocabularySelector(
+            tokens=arrays["tokens"].astype(np.int64),
+            projection=arrays["projection"].astype(np.float32),
+            embeddings=arrays["embeddings"].astype(np.float32) * arrays["scale"].astype(np.float32)[:, None],
+            bias=arrays["bias"].astype(np.float32),
+        )
+    except (KeyError, IndexError, ValueError) as error:
+        raise UncurseError(f"{path} is not a vocabulary selector for this model: {error}") from error
