@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from uncurse.constraints.automaton import Automaton, Trie
+from uncurse.constraints.constraint import AllOf, Constraint, NextTokens
+from uncurse.constraints.phrases import BannedPhrases, NoRepeatNgram
 from uncurse.errors import UncurseError
 from uncurse.lengths.limits import parse_max_length
 from uncurse.lengths.predictors import FixedRatio, LengthPredictor
@@ -37,12 +40,14 @@ def load(
     source_lang: str | None = None,
     target_lang: str | None = None,
     without_script: str | None = None,
+    length_predictor: Path | str | None = None,
 ) -> Translator:
     """Load a translator by model name or folder; by default the small bundled model.
 
     `dtype` is float32, int8, bfloat16 or float16 for Marian models. Models of several languages need
     `target_lang`, and some `source_lang`. `without_script="cjk"`, say, forbids output tokens in that script
-    (Marian models only). Needs the extra `translate`, and `huggingface` for models that run in transformers.
+    (Marian models only). `length_predictor` is a file that `uncurse fit-length` wrote. Needs the extra
+    `translate`, and `huggingface` for models that run in transformers.
     """
     from uncurse.models.loaded_model import ModelOptions  # PyTorch is imported only where it is needed
     from uncurse.translation.translator import load_translator
@@ -54,6 +59,7 @@ def load(
         source_lang=source_lang,
         target_lang=target_lang,
         without_script=without_script,
+        length_predictor=None if length_predictor is None else str(length_predictor),
     )
     return load_translator(options)
 
@@ -61,7 +67,11 @@ def load(
 __all__ = [
     "RULES",
     "SCORES",
+    "AllOf",
+    "Automaton",
+    "BannedPhrases",
     "Certificate",
+    "Constraint",
     "Continuations",
     "Decoding",
     "Evidence",
@@ -70,6 +80,8 @@ __all__ = [
     "Hypothesis",
     "LengthPredictor",
     "ModelError",
+    "NextTokens",
+    "NoRepeatNgram",
     "Paths",
     "Rescorer",
     "Result",
@@ -81,6 +93,7 @@ __all__ = [
     "StepModel",
     "StoppingRule",
     "Trace",
+    "Trie",
     "UncurseError",
     "__version__",
     "beam_search",

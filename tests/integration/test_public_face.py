@@ -89,7 +89,9 @@ def test_every_door_has_the_same_defaults() -> None:
         for name, value in _defaults_of(uncurse.Decoding).items()
         if name in ("beam_size", "score", "stop", "slots")
     }
-    for door in (Translator.translate, translate, beam_search):
+    for door in (Translator.translate, translate):
         assert {name: _defaults_of(door)[name] for name in expected} == expected
+    in_generate = {name: _defaults_of(beam_search)[name] for name in expected}
+    assert in_generate == {**expected, "beam_size": None}, "there, num_beams may come with the model"
     options = set(_defaults_of(Translator.translate)) - {"self", "lines", "truncate"}
     assert options <= set(_defaults_of(translate)), "the command takes what the method takes"

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 
 from uncurse import Certificate, Decoding, Hypothesis, Rescorer, Result, Sentence, Slots
+from uncurse.constraints.automaton import Automaton, Trie
+from uncurse.constraints.constraint import AllOf, Constraint
+from uncurse.constraints.phrases import BannedPhrases, NoRepeatNgram
 from uncurse.scoring.rescorer import Paths, Rewards, Source
 from uncurse.scoring.stopping import BeamFull, Exhaustive, FirstFinished, HFHeuristic, Optimal, PredictedHorizon
 
@@ -68,8 +73,33 @@ def continuations(table: Table, sentence: Sentence, path: Path) -> list[Path]:
     return [
         extended(table, path, token, log_prob)
         for token, log_prob in enumerate(table.log_probs[path.place])
-        if log_prob > -math.inf and not (too_short and token == table.eos)
+        if log_prob > -math.inf
+        and not (too_short and token == table.eos)
+        and allows(sentence.constraint, (*sentence.prefix, *path.tokens, token), table.eos)
     ]
+
+
+def allows(constraint: Constraint | None, tokens: tuple[int, ...], eos: int) -> bool:
+    """Whether the last of some tokens may follow the others, straight from the definitions."""
+    output = tokens[:-1] if tokens[-1] == eos else tokens
+    ends = len(output) < len(tokens)
+    match constraint:
+        case None:
+            return True
+        case AllOf(constraints):
+            return all(allows(each, tokens, eos) for each in constraints)
+        case Trie(outputs):
+            return output in outputs if ends else any(each[: len(output)] == output for each in outputs)
+        case BannedPhrases(phrases):
+            return not any(tokens[-len(each) :] == each for each in phrases)
+        case NoRepeatNgram(size):
+            ngrams = [output[at : at + size] for at in range(len(output) - size + 1)]
+            return ends or not ngrams or ngrams[-1] not in ngrams[:-1]
+        case Automaton(pattern, pieces):
+            text = "".join(pieces[token] or "" for token in output)
+            more = [""] if ends else ["".join(letters) for n in range(5) for letters in product("abc", repeat=n)]
+            return any(re.fullmatch(pattern, text + rest) for rest in more)
+    raise AssertionError(constraint)
 
 
 def all_paths(table: Table, sentence: Sentence) -> Iterator[Path]:

@@ -80,7 +80,7 @@ def test_a_score_registered_here_is_stopped_losslessly_with_no_other_code() -> N
         assert [each.hypotheses for each in optimal] == [each.hypotheses for each in exhaustive]
         assert sum(each.steps for each in optimal) < sum(each.steps for each in exhaustive)
         assert all(each.certificate.proved for each in optimal)
-        assert f"score:{score}|" in optimal[0].signature
+        assert f"score:{score}@" in optimal[0].signature
 
 
 @final

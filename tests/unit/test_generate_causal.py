@@ -181,7 +181,7 @@ def test_the_maximum_length_is_that_of_the_call_or_the_model_or_follows_the_expe
 
 
 REFUSED: list[tuple[dict[str, object], str]] = [
-    ({"length_ratio": 1.1}, "length_ratio: a prompt is no source to count; give expected_length"),
+    ({"length_ratio": 1.1}, "length_ratio: there is no source to count; give expected_length"),
     ({"score": "gnmt:beta=0.2"}, "a decoder-only model has no source to cover"),
     ({"score": "bp-norm"}, "needs an expected length"),
     ({"expected_length": [1.0, 2.0]}, "expected_length has 2 numbers for 4 sentences"),
@@ -217,7 +217,7 @@ HOSTILE: dict[str, tuple[dict[str, torch.Tensor], str]] = {
         "token 10[0-9] of input_ids is none of the 40 that this model knows",
     ),
     "negative tokens": ({"input_ids": causal_inputs()["input_ids"] - 100}, "must be given as input_ids"),
-    "fractions": ({"input_ids": causal_inputs()["input_ids"].float()}, "must be given as input_ids"),
+    "fractions": ({"input_ids": causal_inputs()["input_ids"].float()}, "must be finite numbers"),
     "a mask of another shape": (
         {"input_ids": causal_inputs()["input_ids"], "attention_mask": causal_inputs()["attention_mask"][:, :3]},
         "attention_mask has the shape",
@@ -241,11 +241,70 @@ def test_a_model_that_gives_nan_is_refused() -> None:
         causal_generated(broken, causal_inputs())
 
 
-def test_embeddings_instead_of_prompts_are_refused() -> None:
-    model: Any = causal_network("llama")
+@EVERY_CAUSAL
+def test_embedded_prompts_give_what_their_tokens_give(family: str) -> None:
+    model: Any = causal_network(family, 3, ending=1.0)
     embeddings = model.get_input_embeddings()(causal_inputs()["input_ids"])
-    with pytest.raises(UncurseError, match="inputs_embeds: it would not reach the model"):
-        causal_generated(model, {"inputs_embeds": embeddings})
+    mask = {"attention_mask": causal_inputs()["attention_mask"]}
+    options = {"beam_size": 4, "num_return_sequences": 2}
+    found = causal_generated(model, {"inputs_embeds": embeddings, **mask}, **options)
+    expected = causal_generated(model, causal_inputs(), **options)
+    theirs = model.generate(inputs_embeds=embeddings, **mask, max_new_tokens=12, num_beams=4)
+    assert theirs.shape[1] <= 12  # a prompt without tokens is not in the output
+    assert tokens_of(found, 0) == tokens_of(expected)
+
+
+def prefix_function(sentence: int, ids: torch.Tensor) -> list[int]:
+    """Tokens of one parity in turn, another in each sentence, and `</s>` after four."""
+    new = int(ids.shape[0]) - max(map(len, PROMPTS))
+    return [token for token in range(3, 40) if token % 2 == (new + sentence) % 2] + [EOS] * (new >= 4)
+
+
+@EVERY_CAUSAL
+def test_a_prefix_function_allows_what_it_allows_in_generate(family: str) -> None:
+    model: Any = causal_network(family, 2, ending=1.0)
+    wanted = {"max_new_tokens": 30, "num_return_sequences": 4, "prefix_allowed_tokens_fn": prefix_function}
+    theirs = model.generate(**causal_inputs(), num_beams=4, early_stopping="never", **wanted)
+    ours = causal_generated(model, causal_inputs(), beam_size=4, slots="refill", **wanted)
+    assert tokens_of(ours) == tokens_of(theirs)
+
+
+def test_a_trie_and_a_prefix_function_hold_together() -> None:
+    model: Any = causal_network("llama", 2)
+    outputs = [(5, 6), (6, 5), (7, 8, 9), (8, 8), (9, 7, 5, 5)]
+    options = {"beam_size": 8, "num_return_sequences": 5, "return_dict_in_generate": True}
+    found = causal_generated(model, causal_inputs(), constraint=uncurse.Trie(outputs, EOS), **options)
+    for place in range(len(PROMPTS)):
+        assert {tokens[:-1] for tokens in tokens_of(found.sequences)[5 * place : 5 * place + 5]} == set(outputs)
+    assert set(found.certificates) == {"GLOBAL"}
+    odd = causal_generated(
+        model,
+        causal_inputs(),
+        constraint=uncurse.Trie(outputs, EOS),
+        prefix_allowed_tokens_fn=lambda _, ids: [EOS, 5, 7, 9],
+        **options,
+    )
+    assert odd.num_hypotheses.tolist() == [1] * len(PROMPTS)  # 9 7 5 5
+    with pytest.raises(UncurseError, match="constraint = 3 is not allowed"):
+        causal_generated(model, causal_inputs(), constraint=3)
+    with pytest.raises(UncurseError, match="prefix_allowed_tokens_fn lets nothing follow the first 0 tokens"):
+        causal_generated(model, causal_inputs(), prefix_allowed_tokens_fn=lambda _, ids: [])
+
+
+def test_log_probabilities_of_tokens_come_with_each_sequence() -> None:
+    model: Any = causal_network("gpt2", 4, ending=1.0)
+    found = causal_generated(
+        model, causal_inputs(), beam_size=4, num_return_sequences=3, score="log-prob", return_dict_in_generate=True
+    )
+    assert found.token_log_probs.shape == (12, max(map(len, tokens_of(found.sequences))))
+    assert torch.allclose(found.token_log_probs.sum(dim=1), found.sequences_scores)
+    for row, tokens in enumerate(tokens_of(found.sequences)):
+        prompt = PROMPTS[row // 3]
+        whole = torch.tensor([[*prompt, *tokens]])
+        log_probs = model(whole, position_ids=torch.arange(whole.shape[1])[None]).logits[0].log_softmax(dim=1)
+        expected = log_probs[range(len(prompt) - 1, len(prompt) + len(tokens) - 1), tokens]
+        assert torch.allclose(found.token_log_probs[row, : len(tokens)], expected, atol=1e-4)
+        assert not found.token_log_probs[row, len(tokens) :].any()
 
 
 def test_a_state_space_model_is_refused_by_name() -> None:

@@ -122,6 +122,20 @@ def test_options_that_come_with_the_model_give_way(family: str) -> None:
     assert found.sequences_scores.tolist() == expected.sequences_scores.tolist()
 
 
+def test_beam_size_and_length_penalty_of_the_model_are_defaults() -> None:
+    plain: Any = network("t5", 3, ending=1.0)
+    wanted = {"num_return_sequences": 2, "return_dict_in_generate": True}
+    expected = generated(plain, inputs("t5"), beam_size=3, score="length-norm:alpha=0.5", **wanted)
+    by_length = generated(plain, inputs("t5"), beam_size=3, score=None, length_ratio=1.0, **wanted)
+    plain.generation_config.num_beams, plain.generation_config.length_penalty = 3, 0.5
+    found = generated(plain, inputs("t5"), score=None, **wanted)
+    assert found.sequences_scores.tolist() == expected.sequences_scores.tolist()
+    found = generated(plain, inputs("t5"), score=None, length_ratio=1.0, **wanted)
+    assert found.sequences_scores.tolist() == by_length.sequences_scores.tolist()
+    plain.generation_config.length_penalty = -1.0  # no score has it
+    assert generated(plain, inputs("t5"), score=None).shape[0] == len(SOURCES)
+
+
 def test_a_logits_processor_of_the_caller_acts_whatever_the_model_samples() -> None:
     model: Any = network("t5", 3, ending=1.0)
     model.generation_config.do_sample = True
@@ -143,7 +157,7 @@ def test_options_that_come_with_the_model_are_refused_if_the_call_repeats_them()
 
 def test_num_return_sequences_may_come_with_the_model() -> None:
     model: Any = network("t5", 3, ending=1.0)
-    expected = generated(model, inputs("t5"), num_return_sequences=3)
+    expected = generated(model, inputs("t5"), num_return_sequences=3, beam_size=4)
     model.generation_config.num_beams, model.generation_config.num_return_sequences = 4, 3
     assert generated(model, inputs("t5")).tolist() == expected.tolist()
     assert generated(model, inputs("t5"), num_return_sequences=1).shape[0] == len(SOURCES)
@@ -165,7 +179,6 @@ REFUSED: list[tuple[dict[str, object], str]] = [
     ({"stopping_criteria": StoppingCriteriaList([MaxTimeCriteria(9.0)])}, "MaxTimeCriteria in stopping_criteria"),
     ({"max_time": 9.0}, "MaxTimeCriteria"),
     ({"sequence_bias": {(7,): 1.0}}, "sequence_bias above 0"),
-    ({"prefix_allowed_tokens_fn": lambda _, __: [1]}, "prefix_allowed_tokens_fn"),
     ({"encoder_no_repeat_ngram_size": 2}, "encoder_no_repeat_ngram_size"),
     ({"decoder_attention_mask": torch.ones(6, 1)}, "decoder_attention_mask: it would not reach the model"),
     ({"score": "bp-norm"}, "needs an expected length: give length_ratio=1.1.* or expected_length=20"),
@@ -224,6 +237,19 @@ def test_sources_without_ids_are_refused() -> None:
     encoded = model.get_encoder()(input_ids=inputs("t5")["input_ids"])
     with pytest.raises(UncurseError, match="must be given as input_ids"):
         generated(model, {}, encoder_outputs=encoded)
+
+
+def test_embedded_sources_give_what_their_tokens_give() -> None:
+    model: Any = network("t5", 3, ending=1.0)
+    given = inputs("t5")
+    expected = generated(model, given, beam_size=4, num_return_sequences=2)
+    embedded = {**given, "inputs_embeds": model.get_input_embeddings()(given.pop("input_ids"))}
+    del embedded["input_ids"]
+    assert generated(model, embedded, beam_size=4, num_return_sequences=2).tolist() == expected.tolist()
+    with pytest.raises(UncurseError, match="length_ratio: there is no source to count"):
+        generated(model, embedded, score=None, length_ratio=1.1)
+    with pytest.raises(UncurseError, match="expected_length as a function: there are no tokens for it"):
+        generated(model, embedded, score=None, expected_length=len)
 
 
 # ---------------------------------------------------------------- maximum lengths

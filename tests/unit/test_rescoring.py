@@ -20,7 +20,7 @@ from uncurse.scoring.scores import LengthNorm, WordReward
 from uncurse.scoring.stopping import Optimal
 from uncurse.testing import check_rescorer
 
-SOURCE = Source.repeated(1, length=4, max_length=20, prefix=0, expected=5.5)
+SOURCE = Source.repeated(1, length=4, max_length=20, prefix=0, expected_length=5.5)
 REWARDS = Rewards(np.cumsum([[0.0, 2.0, 1.0, 0.5, 0.25, 0.125, 4.0]], axis=1), np.array([6]))
 SHORT = Paths(np.array([-3.0]), np.array([3]), REWARDS, np.array([-0.5]))  # n = 3 < L
 LONG = Paths(np.array([-4.5]), np.array([6]), REWARDS, np.array([-0.25]))  # n = 6 > L

@@ -97,7 +97,7 @@ def reader() -> Iterator[type[Reader]]:
 
 def test_what_a_rule_reads_is_found_out() -> None:
     assert needs(Reader(1.0)) == Needs(expected_length=True)
-    assert needs(Reader(0.0)) == Needs(beam_best=True)
+    assert needs(Reader(0.0)) == Needs(bth_best=True)
     assert needs(Optimal()) == Needs()
 
 

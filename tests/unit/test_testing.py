@@ -9,9 +9,29 @@ from typing import Self
 import numpy as np
 import pytest
 
-from uncurse import Continuations, Paths, Rescorer, Source
-from uncurse.arrays import Floats, Ints
-from uncurse.testing import RandomModel, TableModel, check_rescorer, check_step_model, top_continuations
+from uncurse import (
+    RULES,
+    SCORES,
+    Continuations,
+    Decoding,
+    Evidence,
+    Paths,
+    Rescorer,
+    Sentence,
+    Source,
+    StoppingRule,
+    UncurseError,
+    beam_search,
+)
+from uncurse.arrays import Bools, Floats, Ints
+from uncurse.testing import (
+    RandomModel,
+    TableModel,
+    check_rescorer,
+    check_step_model,
+    check_stopping_rule,
+    top_continuations,
+)
 from uncurse.testing.models import RandomState
 
 SOURCES = [(1, 2, 3), (4,), (5, 6)]
@@ -150,6 +170,63 @@ def test_a_score_is_never_asked_about_lengths_past_the_limit() -> None:
 def test_a_score_that_breaks_the_contract_is_found_out(broken: Rescorer, complaint: str) -> None:
     with pytest.raises(AssertionError, match=complaint):
         check_rescorer(broken)
+
+
+def test_a_search_refuses_to_rank_by_a_score_that_is_nan() -> None:
+    """It is NaN for short outputs of one source alone, so that nothing notices before the search."""
+
+    @SCORES.register("nan-at-times", formula="NaN", source="a test")
+    @dataclass(frozen=True)
+    class NaNAtTimes(Rescorer):
+        def score(self, source: Source, paths: Paths) -> Floats:
+            return np.where((source.length == 2) & (paths.length < 5), np.nan, paths.log_prob)
+
+    sentence, model = Sentence((1, 2), max_length=8), RandomModel(1, vocab_size=6)
+    try:
+        with pytest.raises(UncurseError, match=r"NaNAtTimes\.score is NaN"):
+            beam_search(model, [sentence], Decoding(beam_size=4, score="nan-at-times", stop="beam-full"))
+    finally:
+        SCORES.unregister("nan-at-times")
+
+
+@dataclass(frozen=True)
+class StopsWithNeighbours(StoppingRule):
+    def stops(self, evidence: Evidence) -> Bools:
+        return evidence.step >= np.median(evidence.step)
+
+
+@dataclass(frozen=True)
+class OneAnswerForAll(StoppingRule):
+    def stops(self, evidence: Evidence) -> Bools:
+        return np.array([True])
+
+
+@dataclass(frozen=True)
+class DropsTheSecond(StoppingRule):
+    def stops(self, evidence: Evidence) -> Bools:
+        return np.zeros(len(evidence.step), dtype=bool)
+
+    def hopeful(self, evidence: Evidence, sums: Floats, live: Bools) -> Ints:
+        counts: Ints = np.minimum(live.sum(axis=1), 1)
+        return counts
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_every_stopping_rule_keeps_its_contract(name: str) -> None:
+    check_stopping_rule(RULES.parse(name))
+
+
+@pytest.mark.parametrize(
+    ("broken", "complaint"),
+    [
+        (StopsWithNeighbours(), "depends on the searches beside it"),
+        (OneAnswerForAll(), "64 searches have answers of shape"),
+        (DropsTheSecond(), "a prefix was dropped that could enter the n-best list"),
+    ],
+)
+def test_a_stopping_rule_that_breaks_the_contract_is_found_out(broken: StoppingRule, complaint: str) -> None:
+    with pytest.raises(AssertionError, match=complaint):
+        check_stopping_rule(broken)
 
 
 @pytest.mark.parametrize("attends", [False, True])

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
 from numbers import Integral
 from typing import Final, final
 
+from uncurse.constraints.constraint import Constraint
 from uncurse.errors import UncurseError
 from uncurse.scoring.coverage import COVERAGE_FLOOR
 from uncurse.scoring.needs import Needs, needs
-from uncurse.scoring.registry import Parameter
+from uncurse.scoring.registry import Parameter, source_digest
 from uncurse.scoring.rescorer import Rescorer
 from uncurse.scoring.scores import SCORES, F1Norm, LengthNorm
 from uncurse.scoring.stopping import RULES, StoppingRule
@@ -48,8 +49,11 @@ class Sentence:
     prefix: tuple[int, ...] = ()  # target tokens that are forced first and count nowhere
     expected_length: float | None = None  # of the whole output, prefix included
     min_length: int = 0  # the fewest tokens the search may choose, </s> included
+    constraint: Constraint | None = field(default=None, repr=False)  # which outputs are allowed
 
     def __post_init__(self) -> None:
+        if not isinstance(self.constraint, Constraint | None):
+            raise UncurseError(f"constraint = {self.constraint!r} is not allowed: give a Constraint")
         for name, tokens in (("source", self.source), ("prefix", self.prefix)):
             if not isinstance(tokens, tuple) or not all(isinstance(token, Integral) for token in tokens):
                 raise UncurseError(f"{name} = {tokens!r} is not allowed: {name} must be a tuple of token ids")
@@ -173,9 +177,11 @@ def beam_signature(
     max_length: int,
     min_length: int,
     prefix: tuple[int, ...],
+    constraint: str | None = None,
 ) -> str:
     """What decides the contents of a beam; score, stopping rule and predictor do not."""
     forced = "-".join(map(str, prefix)) or "none"
+    forced += "" if constraint is None else f"|constraint:{constraint}"
     return (
         f"model:{model}|beam_size:{beam_size}|slots:{slots.value}|max_length:{max_length}|min_length:{min_length}"
         f"|prefix:{forced}|coverage:{COVERAGE_FLOOR}|uncurse:{version}"
@@ -191,4 +197,9 @@ def result_signature(beam: str, decoding: Decoding, expected_length: float | Non
 
 @lru_cache(maxsize=256)
 def _method_signature(score: Rescorer, stop: StoppingRule) -> str:
-    return f"score:{SCORES.spec(score)}|stop:{RULES.spec(stop)}"
+    return f"score:{_named(SCORES.spec(score), score)}|stop:{_named(RULES.spec(stop), stop)}"
+
+
+def _named(spec: str, method: Rescorer | StoppingRule) -> str:
+    digest = source_digest(method)  # two plug-ins may use one name
+    return spec if digest is None else f"{spec}@{digest}"

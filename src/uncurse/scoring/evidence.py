@@ -29,16 +29,16 @@ class Evidence:
     step: Ints  # [rows] t, from 1
     finished: Ints  # [rows] how many hypotheses have finished
     nth_best: Floats  # [rows] the score that a newcomer to the n-best list must exceed, -inf if it is not full
-    beam_best: Floats | None  # [rows] the b-th best score, -inf if fewer finished; only if a rule reads it
+    bth_best_or_none: Floats | None  # [rows] the b-th best score, -inf if fewer finished; only if a rule reads it
     top_was_eos: Bools  # [rows] whether the top continuation of some step so far was </s>
     best_live: Floats  # [rows] S of the best live prefix, -inf where none is left
 
     @property
     def bth_best(self) -> Floats:
         """The b-th best finished score, [rows]."""
-        if self.beam_best is None:
+        if self.bth_best_or_none is None:
             raise MissingEvidenceError("the b-th best score is needed, and only the n-th best is known")
-        return self.beam_best
+        return self.bth_best_or_none
 
     def live_at(self, length: Ints) -> Floats:
         """The score of the best live prefix if it ended at a length, at no cost and fully covered, [rows]."""
@@ -76,7 +76,7 @@ class Evidence:
             step=self.step[rows],
             finished=self.finished[rows],
             nth_best=self.nth_best[rows],
-            beam_best=None if self.beam_best is None else self.beam_best[rows],
+            bth_best_or_none=None if self.bth_best_or_none is None else self.bth_best_or_none[rows],
             top_was_eos=self.top_was_eos[rows],
             best_live=self.best_live[rows],
         )

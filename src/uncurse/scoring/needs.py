@@ -11,6 +11,7 @@ import numpy as np
 
 from uncurse.errors import UncurseError
 from uncurse.scoring.evidence import Evidence
+from uncurse.scoring.registry import class_name
 from uncurse.scoring.rescorer import MissingEvidenceError, Paths, Rescorer, Rewards, Source
 from uncurse.scoring.scores import LogProb
 from uncurse.scoring.stopping import StoppingRule
@@ -22,7 +23,7 @@ class Needs(NamedTuple):
     coverage: bool = False
     rewards: bool = False
     expected_length: bool = False
-    beam_best: bool = False  # the b-th best score, not only the n-th
+    bth_best: bool = False  # the b-th best score, not only the n-th
 
 
 @lru_cache(maxsize=1024)
@@ -31,26 +32,28 @@ def needs(method: Rescorer | StoppingRule) -> Needs:
     if isinstance(method, Rescorer):
         _check_score(method)
         return Needs(
-            coverage=_misses(method.score, _SOURCE, replace(_PATHS, coverage_sum=None)),
+            coverage=_misses(method.score, _SOURCE, replace(_PATHS, coverage_or_none=None)),
             rewards=_misses(method.score, _SOURCE, replace(_PATHS, rewards=None)),
-            expected_length=_misses(method.score, replace(_SOURCE, expected=None), _PATHS),
+            expected_length=_misses(method.score, replace(_SOURCE, expected_length_or_none=None), _PATHS),
         )
     _check_rule(method)
-    blind = replace(_EVIDENCE, source=replace(_EVIDENCE.source, expected=None))
+    blind = replace(_EVIDENCE, source=replace(_EVIDENCE.source, expected_length_or_none=None))
     return Needs(
         expected_length=_misses(method.stops, blind),
-        beam_best=_misses(method.stops, replace(_EVIDENCE, beam_best=None)),
+        bth_best=_misses(method.stops, replace(_EVIDENCE, bth_best_or_none=None)),
     )
 
 
 def _check_score(method: Rescorer) -> None:
     """Refuse a score that breaks what bounds and certificates rest on; `check_rescorer` tries much harder."""
-    name = type(method).__name__
+    name = class_name(method)
     low, high = (
         np.asarray(method.score(_SOURCE, replace(_PATHS, log_prob=np.full(13, total)))) for total in (-2.0, -1.0)
     )
     if low.shape != _LENGTHS.shape or low.dtype != np.float64:
         raise UncurseError(f"{name}.score must return a float64 for each hypothesis, in an array of their shape")
+    if np.isnan(low).any() or np.isnan(high).any():
+        raise UncurseError(f"{name}.score is NaN for some hypotheses: it cannot rank them")
     if (high < low).any():
         raise UncurseError(f"{name}.score falls when the log-probability rises: nothing could be proved with it")
 
@@ -59,7 +62,7 @@ def _check_rule(method: StoppingRule) -> None:
     stops = np.asarray(method.stops(_EVIDENCE))
     if stops.shape != _LENGTHS.shape or stops.dtype != np.bool_:
         raise UncurseError(
-            f"{type(method).__name__}.stops must return a bool for each row, in an array of their shape"
+            f"{class_name(method)}.stops must return a bool for each row, in an array of their shape"
         )
 
 
@@ -88,7 +91,7 @@ _EVIDENCE = Evidence(
     step=_LENGTHS,
     finished=_LENGTHS,
     nth_best=np.full(13, -2.0),
-    beam_best=np.full(13, -3.0),
+    bth_best_or_none=np.full(13, -3.0),
     top_was_eos=np.arange(13) % 2 == 0,
     best_live=np.full(13, -1.0),
 )

@@ -5,9 +5,12 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from numbers import Real
+from pathlib import Path
 from typing import Any, Final, Generic, TypeVar, final
 
 from uncurse.errors import UncurseError, nearest
@@ -119,6 +122,8 @@ class Registry(Mapping[str, Entry[T]]):
                 raise UncurseError(f"{self.kind} name {name!r} is not allowed: use a-z, 0-9 and hyphens")
             if not issubclass(method, self._base):
                 raise UncurseError(f"{self.kind} {name!r} must be derived from {self._base.__name__}")
+            if missing := sorted(getattr(method, "__abstractmethods__", ())):
+                raise UncurseError(f"{self.kind} {name!r} must define {missing[0]}")
             if not dataclasses.is_dataclass(method) or not method.__dataclass_params__.frozen:  # type: ignore[attr-defined]
                 raise UncurseError(f"{self.kind} {name!r} must be a frozen dataclass")
             undeclared = {field.name for field in dataclasses.fields(method)} - {
@@ -126,6 +131,11 @@ class Registry(Mapping[str, Entry[T]]):
             }
             if undeclared:
                 raise UncurseError(f"{self.kind} {name!r}: declare {sorted(undeclared)} with parameter(...)")
+            for field, declared in parameters_of(method):
+                for value in declared.grid:
+                    declared.checked(f"{self.kind} {name!r}: the grid of {field.name}", value)
+                if field.default not in (None, dataclasses.MISSING):
+                    declared.checked(f"{self.kind} {name!r}: the default of {field.name}", field.default)
             self._entries[name] = Entry(
                 name, method, formula, source, label=label or name.replace("-", " "), stops=stops
             )
@@ -198,6 +208,24 @@ class Registry(Mapping[str, Entry[T]]):
         if name not in self._entries:
             raise UncurseError(f"unknown {self.kind} {name!r}{nearest(name, list(self._entries))}")
         return name
+
+
+def source_digest(method: object) -> str | None:
+    """A checksum of the file that defines a method; None for those of this package, which has a version."""
+    path = _source_file(method)
+    return None if path is None else sha256(path.read_bytes()).hexdigest()[:12]
+
+
+def class_name(method: object) -> str:
+    """The class of a method for an error message, with the file that defines it if that is not of this package."""
+    name, path = type(method).__name__, _source_file(method)
+    return name if path is None else f"{path}: {name}"
+
+
+def _source_file(method: object) -> Path | None:
+    module = type(method).__module__
+    path = getattr(sys.modules.get(module), "__file__", None)
+    return None if module.split(".")[0] == "uncurse" or path is None else Path(path)
 
 
 def _number(what: str, text: str) -> float:

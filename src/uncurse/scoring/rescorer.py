@@ -14,7 +14,7 @@ import numpy as np
 
 from uncurse.arrays import Floats, Ints
 from uncurse.errors import UncurseError
-from uncurse.scoring.registry import check_parameters
+from uncurse.scoring.registry import check_parameters, class_name
 
 MAX_CELLS: Final = 1 << 18  # prefixes times lengths that are scored at once, so that memory stays bounded
 
@@ -31,24 +31,26 @@ class Source:
     length: Ints  # [rows] |x|, pieces without </s>, tags and padding
     max_length: Ints  # [rows] R, the most tokens a hypothesis may have
     prefix: Ints  # [rows] p, the forced target pieces, which count neither in |y| nor in L
-    expected: Floats | None = None  # [rows] L, without the prefix
+    expected_length_or_none: Floats | None = None  # [rows] L, without the prefix
 
     @staticmethod
-    def repeated(rows: int, length: int, max_length: int, prefix: int, expected: float | None) -> Source:
+    def repeated(rows: int, length: int, max_length: int, prefix: int, expected_length: float | None) -> Source:
         """The same sentence in every row; the expected length is that of the whole output."""
         return Source(
             np.full(rows, length),
             np.full(rows, max_length),
             np.full(rows, prefix),
-            None if expected is None else np.full(rows, without_prefix(expected, prefix)),
+            None if expected_length is None else np.full(rows, without_prefix(expected_length, prefix)),
         )
 
     @property
     def expected_length(self) -> Floats:
         """`L`, the expected length of what the search itself chooses."""
-        if self.expected is None or np.isnan(self.expected).any():  # a batch has NaN where one has none
+        if (
+            self.expected_length_or_none is None or np.isnan(self.expected_length_or_none).any()
+        ):  # a batch has NaN where one has none
             raise MissingEvidenceError("an expected length is needed: give one for each sentence, or a ratio")
-        return self.expected
+        return self.expected_length_or_none
 
     def fixed_ratio(self, ratio: float) -> Floats:
         """`L = ratio · |x|`, counted as `expected_length` is."""
@@ -56,12 +58,12 @@ class Source:
 
     def take(self, rows: Ints | slice) -> Source:
         """The sources of some rows."""
-        expected = None if self.expected is None else self.expected[rows]
+        expected = None if self.expected_length_or_none is None else self.expected_length_or_none[rows]
         return Source(self.length[rows], self.max_length[rows], self.prefix[rows], expected)
 
     def column(self) -> Source:
         """The same sources with an axis of one at the end, to be compared at many lengths."""
-        expected = None if self.expected is None else self.expected[..., None]
+        expected = None if self.expected_length_or_none is None else self.expected_length_or_none[..., None]
         return Source(self.length[..., None], self.max_length[..., None], self.prefix[..., None], expected)
 
 
@@ -92,14 +94,14 @@ class Paths:
     log_prob: Floats  # [rows] or [rows, lengths] S
     length: Ints  # [rows] or [rows, lengths] n = |y|, with </s>
     rewards: Rewards | None = None
-    coverage_sum: Floats | None = None  # Σ_i log min(max(c_i, ε), 1) over the source pieces, never above 0
+    coverage_or_none: Floats | None = None  # Σ_i log min(max(c_i, ε), 1) over the source pieces, never above 0
 
     @property
     def coverage(self) -> Floats:
         """How well the source pieces are covered: 0 if each received attention of at least 1 in all."""
-        if self.coverage_sum is None:
+        if self.coverage_or_none is None:
             raise MissingEvidenceError("coverage is needed, and there is none: did the model give attention?")
-        return self.coverage_sum
+        return self.coverage_or_none
 
     def take(self, rows: slice) -> Paths:
         """Some of the rows of prefixes."""
@@ -143,6 +145,14 @@ class Rescorer(ABC):
         """The score of each hypothesis; higher is better."""
 
     @final
+    def checked_score(self, source: Source, paths: Paths) -> Floats:
+        """`score`, refused where it is NaN: nothing could be ranked by it."""
+        scores = self.score(source, paths)
+        if np.isnan(scores).any():
+            raise UncurseError(f"{class_name(self)}.score is NaN for some hypotheses: it cannot rank them")
+        return scores
+
+    @final
     def bound(self, source: Source, prefixes: Paths) -> Floats:
         """The highest score that any completion of each prefix could reach, -inf where none is possible.
 
@@ -152,19 +162,19 @@ class Rescorer(ABC):
         log_prob, step = prefixes.log_prob, prefixes.length  # [rows]
         possible = log_prob > -np.inf
         remaining = np.where(possible, source.max_length - step, 0)
-        if not len(step) or (most := int(remaining.max())) <= 0:
+        if not len(step) or (longest := int(remaining.max())) <= 0:
             return np.full(log_prob.shape, -np.inf)
-        at_once = max(1, MAX_CELLS // most)
+        at_once = max(1, MAX_CELLS // longest)
         if len(step) > at_once:
             parts = (slice(first, first + at_once) for first in range(0, len(step), at_once))
             return np.concatenate([self.bound(source.take(part), prefixes.take(part)) for part in parts])
-        ahead = np.arange(1, most + 1)
+        ahead = np.arange(1, longest + 1)
         best_case = Paths(
             np.where(possible, log_prob, 0.0)[:, None],
             np.minimum(step[:, None] + ahead, source.max_length[:, None]),
             prefixes.rewards,
             np.zeros((1, 1)),
         )
-        scores = self.score(source.column(), best_case)  # [rows, lengths]
+        scores = self.checked_score(source.column(), best_case)  # [rows, lengths]
         within: Floats = np.where(ahead <= remaining[:, None], scores, -np.inf).max(axis=1)
         return within

@@ -69,10 +69,12 @@ class Batch:
         """These sentences and then the others."""
         one, two = self.source, other.source
         expected = None
-        if one.expected is not None or two.expected is not None:
+        if one.expected_length_or_none is not None or two.expected_length_or_none is not None:
             expected = np.concatenate(
                 [
-                    np.full(len(source.length), np.nan) if source.expected is None else source.expected
+                    np.full(len(source.length), np.nan)
+                    if source.expected_length_or_none is None
+                    else source.expected_length_or_none
                     for source in (one, two)
                 ]
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Generic, final
 
 import numpy as np
@@ -13,6 +14,7 @@ from uncurse.errors import UncurseError
 from uncurse.scoring.coverage import attended, coverage_sums
 from uncurse.scoring.decoding import Sentence, Slots
 from uncurse.scoring.rescorer import Rewards
+from uncurse.search.allowed_tokens import allowed_after, check_possible, check_sentence, checked_step
 from uncurse.search.batch import Batch, Rows
 from uncurse.search.history import BeamHistory, StepRecord
 from uncurse.search.ranking import Keys, top_k
@@ -76,6 +78,7 @@ class Beam(Generic[S]):
         self._check_not_failed()
         for ticket, sentence in zip(tickets, sentences, strict=True):
             self._check_prefix(int(ticket), sentence)
+            check_sentence(int(ticket), sentence)
         state = self._model.start([sentence.source for sentence in sentences])
         self._state = state if self._state is None else self._state.append(state)
         self._joined += len(sentences)
@@ -119,10 +122,13 @@ class Beam(Generic[S]):
         too_short = (self.batch.step >= 1) & (self.batch.step < self.batch.min_length)
         # One continuation more than is kept, the best of what is pruned; one for a </s> that is not allowed yet.
         k = min(self._ranks + 1 + int(too_short.any()), self._model.vocab_size)
-        given, after = self._model.step(state, self._rows.token, k, self._attention)
+        allowed = allowed_after(self.batch, self._rows, self._history)
+        ask = partial(checked_step, self._model) if allowed is None else partial(allowed.step, self._model)
+        given, after = ask(state, self._rows.token, k, self._attention)
         received = self._attended(given.attention)
-        ranked = self._ranked(given, k, counts, too_short)
+        ranked = self._ranked(given, counts, too_short)
         finished, live = self._finished_and_live(ranked)
+        check_possible(self.batch, self._history, finished | live, self._model.eos)
         covered = None if received is None else self._covered(received, ranked, finished)
         self._record(ranked, finished | live, covered)
         self._after = after
@@ -198,6 +204,7 @@ class Beam(Generic[S]):
             sentence.max_length,
             sentence.min_length,
             sentence.prefix,
+            None if sentence.constraint is None else sentence.constraint.signature,
             kept.tokens,
             kept.parents,
             kept.log_probs,
@@ -207,10 +214,8 @@ class Beam(Generic[S]):
             kept.coverage,
         )
 
-    def _ranked(self, given: Continuations, k: int, counts: Ints, too_short: Bools) -> _Ranked:
-        expected = len(self._rows), k
-        if not given.tokens.shape == given.log_probs.shape == expected:
-            raise ModelError(f"the model gave {given.log_probs.shape} continuations instead of {expected}")
+    def _ranked(self, given: Continuations, counts: Ints, too_short: Bools) -> _Ranked:
+        k = given.tokens.shape[1]
         log_probs = checked(given.log_probs, self._where)
         if too_short.any():
             early = (given.tokens == self._model.eos) & too_short[self._rows.sentence][:, None]

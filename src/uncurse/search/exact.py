@@ -15,6 +15,7 @@ from uncurse.scoring.needs import needs
 from uncurse.scoring.rescorer import Paths, Rescorer, Rewards, Source
 from uncurse.scoring.result import Hypothesis
 from uncurse.scoring.scores import SCORES
+from uncurse.search.allowed_tokens import AllowedTokens
 from uncurse.search.record import record
 from uncurse.search.step_model import ModelError, S, StepModel, checked
 from uncurse.search.trace import Trace
@@ -180,7 +181,7 @@ class _SearchTree(Generic[S]):
             raise ModelError(
                 f"{where}: the model gave {given.tokens.shape} continuations, not its whole vocabulary"
             )
-        values = checked(given.log_probs, lambda _: where)[0]
+        values = self._allowed(prefix, given.tokens[0], checked(given.log_probs, lambda _: where)[0])
         order = np.lexsort((given.tokens[0], -values))
         tokens, values = given.tokens[0][order], values[order]
         sums = log_prob + values
@@ -191,6 +192,14 @@ class _SearchTree(Generic[S]):
         paths = Paths(sums, np.full(len(tokens), len(prefix) + 1), self._rewards(len(tokens)))
         bounds = self._rescorer.bound(self._source(len(tokens)), paths)
         return _Branch(state, coverage, prefix, log_probs, tokens, values, sums, bounds)
+
+    def _allowed(self, prefix: tuple[int, ...], tokens: Ints, values: Floats) -> Floats:
+        """The log-probabilities of tokens, -inf for those that the constraint does not allow after a prefix."""
+        if (constraint := self._sentence.constraint) is None:
+            return values
+        after = constraint.after(np.array([(*self._sentence.prefix, *prefix)], dtype=np.int64))
+        allowed = AllowedTokens.of([(np.zeros(1, dtype=np.int64), after)], 1).masked(np.zeros((1, len(values))))
+        return np.where(allowed[0, tokens] == 0.0, values, -np.inf)
 
     def _finish(
         self,

@@ -92,6 +92,18 @@ class BeamHistory:
         """`ρ_0 … ρ_steps` of the sentences, [batch, steps + 1]; undefined past a sentence's own step."""
         return self._reward_sums[slots, : steps + 1]
 
+    def prefixes(self, slot: int, step: int, ranks: Ints) -> Ints:
+        """The tokens on the way to some ranks of a sentence's step, [ranks, step]."""
+        tokens = np.empty((len(ranks), step), dtype=np.int64)
+        for index in range(step - 1, -1, -1):
+            tokens[:, index] = self._tokens[slot, index, ranks]
+            ranks = self._parents[slot, index, ranks]
+        return tokens
+
+    def has(self, slot: int, steps: int, token: int) -> bool:
+        """Whether a token was kept at any of a sentence's steps."""
+        return bool((self._tokens[slot, :steps] == token).any())
+
     def close(self, slot: int, steps: int) -> StepRecord:
         """Remove a sentence; its record has the steps in place of the batch."""
         coverage = None if self._coverage is None else self._coverage[slot, :steps].copy()

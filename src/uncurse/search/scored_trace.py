@@ -109,7 +109,7 @@ class ScoredTrace:
         trace = self._trace
         lengths = trace.finished[0] + 1
         paths = Paths(trace.finished_sums, lengths, self._rewards(lengths), trace.finished_coverage)
-        return self._rescorer.score(self._source, paths) if len(lengths) else np.empty(0)
+        return self._rescorer.checked_score(self._source, paths) if len(lengths) else np.empty(0)
 
     @cached_property
     def _evidence(self) -> Evidence:
@@ -126,18 +126,18 @@ class ScoredTrace:
             step=steps,
             finished=finished,
             nth_best=running_kth_best(self._scores, self._n_best)[finished],
-            beam_best=None,
+            bth_best_or_none=None,
             top_was_eos=trace.top_was_eos[:count],
             best_live=trace.best_live[:count],
         )
 
     @cached_property
-    def _evidence_with_beam_best(self) -> Evidence:
+    def _evidence_with_bth_best(self) -> Evidence:
         kth_best = running_kth_best(self._scores, self._trace.beam_size)
-        return replace(self._evidence, beam_best=kth_best[self._evidence.finished])
+        return replace(self._evidence, bth_best_or_none=kth_best[self._evidence.finished])
 
     def _evidence_for(self, rule: StoppingRule) -> Evidence:
-        return self._evidence_with_beam_best if needs(rule).beam_best else self._evidence
+        return self._evidence_with_bth_best if needs(rule).bth_best else self._evidence
 
     def _best_of(self, finished: int) -> tuple[Hypothesis, ...]:
         scores = self._scores[:finished]

@@ -30,7 +30,7 @@ class Search(Generic[S]):
         if self._needs.coverage:
             check_attends(model.attends)
         self._beam = Beam(model, decoding.beam_size, decoding.slots, attention=self._needs.coverage)
-        self._scores_kept = max(decoding.n_best, decoding.beam_size if self._needs.beam_best else 1)
+        self._scores_kept = max(decoding.n_best, decoding.beam_size if self._needs.bth_best else 1)
         self._best_scores: Floats = np.empty((0, self._scores_kept))  # [batch, kept] of the finished, falling
         self._finished: Ints = np.empty(0, dtype=np.int64)  # [batch]
         self._top_was_eos: Bools = np.empty(0, dtype=bool)  # [batch]
@@ -114,7 +114,7 @@ class Search(Generic[S]):
             step=batch.step,
             finished=self._finished,
             nth_best=self._best_scores[:, decoding.n_best - 1],
-            beam_best=self._best_scores[:, decoding.beam_size - 1] if self._needs.beam_best else None,
+            bth_best_or_none=self._best_scores[:, decoding.beam_size - 1] if self._needs.bth_best else None,
             top_was_eos=self._top_was_eos,
             best_live=step.best_live,
         )

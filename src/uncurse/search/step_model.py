@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol, Self, TypeVar, final
+from typing import Final, Protocol, Self, TypeVar, final, runtime_checkable
 
 import numpy as np
 
@@ -78,6 +78,18 @@ class StepModel(Protocol[S]):
         Among continuations of equal log-probability at the cut, those of lower token id are given. With
         `attention` the continuations tell what the source pieces received, else they need not. The given state
         may be used up.
+        """
+        ...
+
+
+@runtime_checkable
+class CandidateModel(Protocol[S]):
+    """A step model that can be asked about given tokens; others are asked about their whole vocabulary."""
+
+    def step_among(self, state: S, tokens: Ints, candidates: Ints, attention: bool) -> tuple[Continuations, S]:
+        """Feed each row its token; return its candidates, [rows, k], with their log-probabilities.
+
+        A candidate may be given twice; each is a token of the vocabulary.
         """
         ...
 

@@ -32,6 +32,7 @@ class Trace:
     max_length: int
     min_length: int
     prefix: tuple[int, ...]
+    constraint: str | None  # the signature of the constraint
     tokens: Ints  # [steps, ranks] -1 where nothing was kept
     parents: Ints  # [steps, ranks] rank of the prefix at the step before
     log_probs: Floats  # [steps, ranks] of the token alone
@@ -53,7 +54,14 @@ class Trace:
     def signature_with(self, max_length: int) -> str:
         """What would have decided them with another maximum length."""
         return beam_signature(
-            self.version, self.model, self.beam_size, self.slots, max_length, self.min_length, self.prefix
+            self.version,
+            self.model,
+            self.beam_size,
+            self.slots,
+            max_length,
+            self.min_length,
+            self.prefix,
+            self.constraint,
         )
 
     @cached_property

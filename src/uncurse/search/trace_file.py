@@ -131,6 +131,8 @@ def _checked_header(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
     for name, kind in (("version", str), ("model", str), ("eos", int), ("attention", bool)):
         if type(header[name]) is not kind:
             raise UncurseError(f"{name} is {header[name]!r}")
+    if type(header.get("constraint", "")) is not str:
+        raise UncurseError(f"constraint is {header['constraint']!r}")
     if header["eos"] < 0:
         raise UncurseError(f"eos is {header['eos']}")
     return dict(header)
@@ -164,6 +166,7 @@ def _room(size: int) -> int:
 
 
 def _header(trace: Trace) -> dict[str, str | int | float | bool]:
+    constraint = {} if trace.constraint is None else {"constraint": trace.constraint}
     return {
         "format": FORMAT,
         "version": trace.version,
@@ -173,6 +176,7 @@ def _header(trace: Trace) -> dict[str, str | int | float | bool]:
         "eos": trace.eos,
         "attention": trace.coverage is not None,
         "coverage_floor": COVERAGE_FLOOR,
+        **constraint,
     }
 
 
@@ -269,6 +273,7 @@ def _trace(header: dict[str, Any], shelf: _Shelf) -> Trace:
         max_length,
         min_length,
         tuple(prefix.tolist()),
+        header.get("constraint"),
         tokens,
         parents,
         log_probs,

@@ -81,6 +81,7 @@ class Plan:
     tuning: Mapping[str, Mapping[str, tuple[float, ...]]] = field(default_factory=dict)  # by score and parameter
     perceptron: PerceptronPlan = field(default_factory=PerceptronPlan)
     slots: str = "occupy"
+    length_predictor: str | None = None  # a file that was fitted to the model; else the model's own
     length_ratio: float | None = None  # target tokens per source token; else the model's, else that of dev
     lowercase: bool = True  # BLEU
     dtype: str = "float32"
@@ -113,7 +114,7 @@ class Plan:
     @property
     def model_options(self) -> ModelOptions:
         """Which model is loaded, and how it runs."""
-        return ModelOptions(model=self.model, dtype=self.dtype)
+        return ModelOptions(model=self.model, dtype=self.dtype, length_predictor=self.length_predictor)
 
     @cached_property
     def all_beam_sizes(self) -> tuple[int, ...]:

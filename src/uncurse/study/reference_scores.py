@@ -12,8 +12,8 @@ from typing import Any, Final, final
 
 from uncurse.errors import UncurseError
 from uncurse.models.loaded_model import TranslationModel
-from uncurse.plugins import source_digest
 from uncurse.scoring.decoding import Sentence
+from uncurse.scoring.registry import source_digest
 from uncurse.scoring.rescorer import Rescorer
 from uncurse.scoring.scores import SCORES
 from uncurse.search.exact import exact_search

@@ -1,4 +1,4 @@
-"""Checks that try to refute what a score or a model promises; each failure says what was broken and where."""
+"""Checks that try to refute what a score, a rule or a model promises; a failure says what was broken and where."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ import numpy as np
 
 from uncurse.arrays import Floats, Ints
 from uncurse.errors import UncurseError
+from uncurse.scoring.evidence import Evidence
 from uncurse.scoring.rescorer import Paths, Rescorer, Rewards, Source
-from uncurse.search.step_model import ROUNDING, Continuations, S, StepModel
+from uncurse.scoring.scores import LengthNorm
+from uncurse.scoring.stopping import StoppingRule
+from uncurse.search.step_model import ROUNDING, CandidateModel, Continuations, S, StepModel
 
 _ROWS = 64
 _LONGEST = (6, 60, 600)  # hypotheses that are tried, in turn
@@ -67,7 +70,7 @@ def _check_monotone(rescorer: Rescorer, source: Source, paths: Paths, random: np
     closer = random.choice([0.0, 0.5, 0.9, 0.999], _ROWS)
     more_likely = rescorer.score(source, replace(paths, log_prob=paths.log_prob * closer))
     assert (more_likely >= scores).all(), f"{rescorer}: the score falls when the log-probability rises"
-    covered = rescorer.score(source, replace(paths, coverage_sum=paths.coverage / 2.0))
+    covered = rescorer.score(source, replace(paths, coverage_or_none=paths.coverage / 2.0))
     assert (covered >= scores).all(), f"{rescorer}: the score falls when the coverage rises"
     raised = np.cumsum(random.integers(0, 2, paths.rewards.sums.shape), axis=1)
     rewarded = replace(paths, rewards=Rewards(paths.rewards.sums + raised, paths.rewards.seen))
@@ -95,6 +98,48 @@ def _check_bound(rescorer: Rescorer, source: Source, paths: Paths, random: np.ra
     unseen = replace(for_sure, rewards=at_step.rewards)
     same = rescorer.score(source.column(), for_sure) == rescorer.score(source.column(), unseen)
     assert (same | ~within).all(), f"{rescorer}: the score depends on a reward, and is bounded in it"
+
+
+def check_stopping_rule(rule: StoppingRule, seed: int = 0, trials: int = 50) -> None:
+    """Raise an `AssertionError` if a rule breaks what `StoppingRule` asks of it."""
+    random = np.random.default_rng(seed)
+    for trial in range(trials):
+        source, paths = _hypotheses(random, _LONGEST[trial % len(_LONGEST)])
+        evidence = _searches(random, source, paths)
+        stops = rule.stops(evidence)
+        assert np.shape(stops) == (_ROWS,), f"{rule}: {_ROWS} searches have answers of shape {np.shape(stops)}"
+        for row in range(0, _ROWS, 7):
+            (alone,) = rule.stops(evidence.take(np.array([row])))
+            assert alone == stops[row], f"{rule}: an answer depends on the searches beside it"
+        sums = evidence.best_live[:, None] - np.cumsum(random.integers(0, 3, (_ROWS, 4)) / 2.0, axis=1)
+        sums[:, 0] = evidence.best_live
+        live = np.arange(4) < random.integers(1, 5, _ROWS)[:, None]
+        kept = rule.hopeful(evidence, sums, live)
+        dropped = live & (np.arange(4) >= kept[:, None])
+        rows, ranks = np.nonzero(dropped & (kept > 0)[:, None])
+        of_rows = evidence.take(rows)
+        bound = of_rows.rescorer.bound(of_rows.source, Paths(sums[rows, ranks], of_rows.step, of_rows.rewards))
+        assert (bound <= of_rows.nth_best).all(), f"{rule}: a prefix was dropped that could enter the n-best list"
+
+
+def _searches(random: np.random.Generator, source: Source, paths: Paths) -> Evidence:
+    """Searches that are not over: some hypotheses have finished, and a prefix may still grow."""
+    source = replace(source, max_length=source.max_length + 1)
+    step = np.minimum(paths.length, source.max_length - 1)
+    nth_best = np.asarray(LengthNorm().score(source, paths))
+    return Evidence(
+        rescorer=LengthNorm(),
+        beam_size=4,
+        n_best=2,
+        source=source,
+        rewards=paths.rewards,
+        step=step,
+        finished=random.integers(2, 12, _ROWS),
+        nth_best=nth_best,
+        bth_best_or_none=nth_best - random.integers(0, 3, _ROWS) / 2.0,
+        top_was_eos=random.random(_ROWS) < 0.5,
+        best_live=paths.log_prob * random.choice([0.5, 1.0, 2.0], _ROWS),
+    )
 
 
 def _taken(paths: Paths, rows: Ints) -> Paths:
@@ -130,8 +175,14 @@ def check_step_model(
         tokens = np.array([row.prefix[-1] if row.prefix else model.bos for row in rows])
         k = counts[step % len(counts)]
         few, _ = model.step(state.select(np.arange(len(rows))), tokens, k, False)
+        among = _candidates(model, state.select(np.arange(len(rows))), tokens)
         given, state = model.step(state, tokens, model.vocab_size, model.attends)
         found = _dense(model, given, len(rows))
+        if among is not None:
+            expected_among = np.take_along_axis(found, among.tokens, axis=1)
+            assert all(map(_close, among.log_probs, expected_among, [tolerance] * len(rows))), (
+                f"step {step}: step_among says something else of its candidates than step"
+            )
         for index, row in enumerate(rows):
             expected, attention = alone.after(row)
             where = f"source {row.source}, prefix {row.prefix}"
@@ -147,6 +198,16 @@ def check_step_model(
         parents, rows = _branched(rows, found, model.eos, leaving)
         waiting += sorted(set(there) - {row.source for row in rows})
         state = state.select(parents) if rows else None
+
+
+def _candidates(model: StepModel[S], state: S, tokens: Ints) -> Continuations | None:
+    """What a model that can be asked about candidates says of some; None if it cannot be asked."""
+    if not isinstance(model, CandidateModel):
+        return None
+    candidates = (np.arange(len(tokens))[:, None] + np.array([0, 1, 1, model.eos])) % model.vocab_size
+    given, _ = model.step_among(state, tokens, candidates, False)
+    assert np.array_equal(given.tokens, candidates), "step_among gave others than its candidates"
+    return given
 
 
 class _Row(NamedTuple):

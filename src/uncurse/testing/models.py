@@ -118,13 +118,26 @@ class RandomModel:
 
     def step(self, state: RandomState, tokens: Ints, k: int, attention: bool) -> tuple[Continuations, RandomState]:
         """The k best of a distribution drawn with the hash of the prefix."""
+        log_probs, given, after = self._drawn(state, tokens, attention)
+        return top_continuations(log_probs, k, given), after
+
+    def step_among(
+        self, state: RandomState, tokens: Ints, candidates: Ints, attention: bool
+    ) -> tuple[Continuations, RandomState]:
+        """What that distribution says of candidates."""
+        log_probs, given, after = self._drawn(state, tokens, attention)
+        return Continuations(candidates, np.take_along_axis(log_probs, candidates, axis=1), given), after
+
+    def _drawn(
+        self, state: RandomState, tokens: Ints, attention: bool
+    ) -> tuple[Floats, Floats | None, RandomState]:
         keys = _mixed(state.keys, tokens)
         logits = self._sharpness * _drawn(keys, np.arange(self.vocab_size))
         logits[:, self.eos] += self._ending
         logits -= logits.max(axis=1, keepdims=True)
         log_probs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
         given = self._attention(keys, state.lengths) if attention and self.attends else None
-        return top_continuations(np.minimum(log_probs, 0.0), k, given), RandomState(keys, state.lengths)
+        return np.minimum(log_probs, 0.0), given, RandomState(keys, state.lengths)
 
     def _attention(self, keys: Words, lengths: Ints) -> Floats:
         weights = np.exp(2.0 * _drawn(keys, np.arange(-int(lengths.max()), 0)[::-1]))

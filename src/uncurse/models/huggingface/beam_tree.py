@@ -14,6 +14,7 @@ from typing import Final, Self, final
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
@@ -32,19 +33,31 @@ class BeamTree:
     prompt_mask: Bools  # [sentences, prompt] which columns hold tokens; prompts are padded on the left
     sentence: Ints  # [rows] which sentence a row belongs to, rising
     path: Ints  # [rows, step] the nodes of each prefix, counted from the end of the prompt
-    fed: Tensor  # [rows, prompt + step] the padded prompt and the tokens so far
+    fed: Tensor  # [rows, prompt + step] the padded prompt, unless it is embedded, and the tokens so far
     cache: DynamicCache  # [sentences, heads, prompt + nodes, head size] in each layer; empty before the first step
+    embeddings: Tensor | None = (
+        None  # [rows, prompt, hidden] of prompts that are still to be run, if they are no ids
+    )
 
     @staticmethod
-    def starting(prompts: Sequence[Sequence[int]], padding: int, device: torch.device) -> BeamTree:
-        """One row for each prompt."""
+    def starting(
+        prompts: Sequence[Sequence[int]],
+        padding: int,
+        device: torch.device,
+        embeddings: Sequence[Tensor] | None = None,
+    ) -> BeamTree:
+        """One row for each prompt; with embeddings, each [length, hidden], its tokens do not matter."""
         if not all(prompts):
             raise UncurseError("a prompt is empty: a decoder needs a token to start from")
         longest = max(map(len, prompts))
         fed = torch.tensor([[padding] * (longest - len(each)) + list(each) for each in prompts], device=device)
         mask = np.array([[column >= longest - len(each) for column in range(longest)] for each in prompts])
         rows = np.arange(len(prompts))
-        return BeamTree(mask, rows, np.empty((len(prompts), 0), dtype=np.int64), fed, DynamicCache())
+        path = np.empty((len(prompts), 0), dtype=np.int64)
+        if embeddings is None:
+            return BeamTree(mask, rows, path, fed, DynamicCache())
+        embedded = pad_sequence(list(embeddings), batch_first=True, padding_side="left")
+        return BeamTree(mask, rows, path, fed[:, :0], DynamicCache(), embedded)
 
     def __len__(self) -> int:
         return len(self.sentence)
@@ -85,6 +98,7 @@ class BeamTree:
             path=self.path[rows],
             fed=self.fed[chosen],
             cache=selected_cache(self.cache, kept),
+            embeddings=None if self.has_begun or self.embeddings is None else self.embeddings[chosen],
         )
 
     def grown(self, tokens: Tensor) -> BeamTree:

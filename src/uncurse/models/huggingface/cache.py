@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Generic, NamedTuple, Protocol, Self, TypeVar, final
 
 import numpy as np
@@ -116,6 +117,13 @@ class CacheGroups(Generic[G]):
         """The groups with the tokens of their rows, [rows]."""
         ends = np.cumsum([len(group) for group in self.groups])
         return zip(self.groups, np.split(tokens, ends[:-1]), strict=True)
+
+    def split_wanted(self, wanted: int | Ints) -> Iterator[int | Ints]:
+        """How many continuations each group is asked for, or the candidates of its rows, [rows, k]."""
+        if isinstance(wanted, int):
+            return repeat(wanted, len(self.groups))
+        ends = np.cumsum([len(group) for group in self.groups])
+        return iter(np.split(wanted, ends[:-1]))
 
 
 def concatenated(parts: list[Continuations]) -> Continuations:

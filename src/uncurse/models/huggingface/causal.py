@@ -16,9 +16,8 @@ from uncurse.arrays import Bools, Ints
 from uncurse.errors import UncurseError
 from uncurse.models.huggingface.beam_tree import BeamTree
 from uncurse.models.huggingface.cache import CacheGroups, concatenated
-from uncurse.models.huggingface.log_probs import LogProbsFn, processed_log_probs
+from uncurse.models.huggingface.log_probs import LogProbsFn, chosen, processed_log_probs
 from uncurse.models.huggingface.network import check_positions, fingerprint_of, vocab_size_of
-from uncurse.models.tensors import to_float64
 from uncurse.search.step_model import Continuations
 
 FULL, SLIDING = "full_attention", "sliding_attention"  # as `layer_types` of a config names them
@@ -37,12 +36,17 @@ class CausalStepModel:
         log_probs: LogProbsFn | None = None,
         padding: int = 0,
         fingerprint: str | None = None,
+        embeddings: Sequence[Tensor] | None = None,
     ) -> None:
-        """Several tokens in `eos` count as one end; `padding` fills up shorter prompts and is not attended to."""
+        """Several tokens in `eos` count as one end; `padding` fills up shorter prompts and is not attended to.
+
+        Where the `embeddings` of prompts are given, each [length, hidden], the prompts join all at once.
+        """
         self._network: Any = network.train(mode=False)
         self._windows = attention_windows(network)
         self._log_probs = log_probs or processed_log_probs((), eos)
         self._padding = padding
+        self._embeddings = embeddings
         self.signature = f"{network.config.model_type}-{fingerprint or fingerprint_of(network, str(list(eos)))}"
         self.vocab_size = vocab_size_of(network)
         self.bos = self.eos = eos[0]  # nothing is fed before a prompt
@@ -53,19 +57,29 @@ class CausalStepModel:
 
     def start(self, sources: Sequence[Sequence[int]]) -> CacheGroups[BeamTree]:
         """Take in prompts, which are run at the first step."""
-        return CacheGroups((BeamTree.starting(sources, self._padding, self._network.device),))
+        return CacheGroups((BeamTree.starting(sources, self._padding, self._network.device, self._embeddings),))
 
     @torch.inference_mode()
     def step(
         self, state: CacheGroups[BeamTree], tokens: Ints, k: int, attention: bool
     ) -> tuple[Continuations, CacheGroups[BeamTree]]:
         """Feed each row its token, or its prompt at the first step; return its k best next tokens."""
+        return self._advance(state, tokens, k)
+
+    @torch.inference_mode()
+    def step_among(
+        self, state: CacheGroups[BeamTree], tokens: Ints, candidates: Ints, attention: bool
+    ) -> tuple[Continuations, CacheGroups[BeamTree]]:
+        """Feed each row its token; return what its candidates have, [rows, k]."""
+        return self._advance(state, tokens, candidates)
+
+    def _advance(
+        self, state: CacheGroups[BeamTree], tokens: Ints, wanted: int | Ints
+    ) -> tuple[Continuations, CacheGroups[BeamTree]]:
         after, found = [], []
-        for tree, of_tree in state.split(tokens):
+        for (tree, of_tree), wanted_of_tree in zip(state.split(tokens), state.split_wanted(wanted), strict=True):
             grown, logits = self.logits(tree, of_tree)
-            scores = self._log_probs(grown.fed, logits.float())
-            values, ids = scores.topk(min(k, scores.shape[1]), dim=1)
-            found.append(Continuations(ids.cpu().numpy(), to_float64(values)))
+            found.append(chosen(self._log_probs(grown.fed, logits.float()), wanted_of_tree))
             after.append(grown)
         return concatenated(found), CacheGroups(tuple(after))
 
@@ -97,7 +111,11 @@ class CausalStepModel:
         first = np.searchsorted(tree.sentence, np.arange(len(mask)))  # a row of each sentence
         last_only = {"logits_to_keep": 1} if self._network._supports_logits_to_keep() else {}
         output = self._network(
-            input_ids=tree.fed[first],
+            **(
+                {"input_ids": tree.fed[first]}
+                if tree.embeddings is None
+                else {"inputs_embeds": tree.embeddings[first]}
+            ),
             attention_mask=mask.long(),
             position_ids=(mask.long().cumsum(dim=1) - 1).clamp(min=0),
             past_key_values=tree.cache,

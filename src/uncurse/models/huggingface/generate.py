@@ -8,20 +8,28 @@ from typing import Any, final
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
-from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel, StoppingCriteriaList
+from transformers import (
+    GenerationConfig,
+    LogitsProcessorList,
+    PrefixConstrainedLogitsProcessor,
+    PreTrainedModel,
+    StoppingCriteriaList,
+)
 from transformers.utils.generic import ModelOutput
 
+from uncurse.constraints.constraint import Constraint
 from uncurse.errors import UncurseError
 from uncurse.lengths.predictors import LengthPredictor
 from uncurse.models.huggingface.causal import attention_windows
 from uncurse.models.huggingface.generate_call import GenerateCall, frame_of_generate
 from uncurse.models.huggingface.generate_causal import CausalTask, causal_task
 from uncurse.models.huggingface.generate_checks import check_supported
+from uncurse.models.huggingface.generate_constraints import Constraints, prefix_functions
 from uncurse.models.huggingface.generate_encoder_decoder import EncoderDecoderTask, encoder_decoder_task
 from uncurse.models.huggingface.generate_inputs import check_sources, eos_tokens
 from uncurse.models.huggingface.generate_lengths import ExpectedLength, LengthOptions
 from uncurse.models.huggingface.log_probs import processed_log_probs
-from uncurse.scoring.decoding import DEFAULT_BEAM_SIZE, Decoding, Slots, checked_count
+from uncurse.scoring.decoding import Decoding, Slots, checked_count
 from uncurse.scoring.rescorer import Rescorer
 from uncurse.scoring.result import Result
 from uncurse.scoring.stopping import StoppingRule
@@ -43,6 +51,7 @@ class BeamSearchOutput(ModelOutput):
     certificates: tuple[str, ...] | None = None  # [batch] names of `Certificate`
     gaps: Tensor | None = None  # [batch] by how much a continuation could have beaten the last of the list
     steps: Tensor | None = None  # [batch]
+    token_log_probs: Tensor | None = None  # [batch · num_return_sequences, longest] of the new tokens, then 0
 
 
 def beam_search(
@@ -53,7 +62,7 @@ def beam_search(
     stopping_criteria: StoppingCriteriaList,
     generation_config: GenerationConfig,
     inputs_tensor: Tensor,
-    beam_size: int = DEFAULT_BEAM_SIZE,
+    beam_size: int | None = None,
     score: Rescorer | str | None = None,
     stop: StoppingRule | str = "optimal",
     slots: Slots | str = "occupy",
@@ -61,13 +70,14 @@ def beam_search(
     length_predictor: LengthPredictor | None = None,
     expected_length: ExpectedLength | None = None,
     num_return_sequences: int | None = None,
+    constraint: Constraint | None = None,
     **model_kwargs: Any,  # noqa: ANN401  (what the forwards of models take)
 ) -> Tensor | BeamSearchOutput:
     """Beam search for `generate`: `model.generate(**inputs, custom_generate=beam_search, beam_size=20)`.
 
     Everything but the search is as ever: sources are encoded, logits processors act, and sequences come back in
-    the same layout. Options of the search that come with the model (`num_beams`, `length_penalty`, `do_sample`,
-    `early_stopping`, …) give way to those below; given in the call, they are an error.
+    the same layout. Of the options of the search that come with the model, `num_beams` and `length_penalty` are
+    defaults for those below, and `do_sample`, `early_stopping`, … give way; given in the call, they are an error.
 
     A `max_new_tokens` or `max_length` of the call is the maximum length. Without one, an encoder-decoder has the
     0.8 quantile of the length where `length_predictor` knows it, else twice the source tokens plus 10; a sentence
@@ -76,10 +86,11 @@ def beam_search(
     prompts.
 
     Args:
-        beam_size: The number of hypotheses in the beam.
+        beam_size: The number of hypotheses in the beam. By default the `num_beams` that comes with the model, if
+            that is more than 1, else 20.
         score: What finished hypotheses are ranked by: a name such as "length-norm" or "gnmt:alpha=0.2,beta=0.2"
             (`uncurse methods` lists them), or a `Rescorer`. By default F1-Norm if a length is expected, else
-            length norm.
+            length norm, with the `length_penalty` that comes with the model.
         stop: When the search for a sentence ends: a name such as "beam-full", or a `StoppingRule`. By default as
             soon as no continuation could enter the list of the `num_return_sequences` best.
         slots: Whether a hypothesis that ends takes a place in the beam at that step ("occupy"), or all places are
@@ -91,12 +102,15 @@ def beam_search(
             function from the tokens of a source or prompt to a number.
         num_return_sequences: How many hypotheses are returned for each sentence, at most `beam_size`. Where fewer
             end within the maximum length, the rows left over hold the prompt and padding, with a score of -inf.
+        constraint: Which outputs are allowed, prompts not counted: a `Trie`, say. A `prefix_allowed_tokens_fn` of
+            the call is a constraint, too, and sees prompts.
         model: Passed by `generate`, as are all that follow.
         input_ids: The prompts of the decoder, [batch, length].
         logits_processor: Applied to log-probabilities, as in the beam search of transformers.
         stopping_criteria: Maximum length and `</s>`; others are an error.
         generation_config: The options of the call and of the model.
-        inputs_tensor: The source tokens of an encoder-decoder, [batch, positions]; else the prompts.
+        inputs_tensor: The source tokens of an encoder-decoder, [batch, positions], or what is encoded instead,
+            such as the features of speech; else the prompts.
         **model_kwargs: What the encoder returned, and the attention mask.
 
     Returns:
@@ -112,20 +126,28 @@ def beam_search(
         "num_return_sequences", default if num_return_sequences is None else num_return_sequences
     )
     lengths = LengthOptions(length_ratio, length_predictor, expected_length)
-    decoding = Decoding(beam_size, score, stop, n_best, slots).with_score(knows_length=lengths.known)
+    if score is None and not lengths.known:
+        score = call.default_score
+    decoding = Decoding(
+        call.default_beam_size if beam_size is None else beam_size, score, stop, n_best, slots
+    ).with_score(knows_length=lengths.known)
     processors = call.acting(logits_processor)
+    constraints = Constraints(constraint, prefix_functions(processors))
+    processors = LogitsProcessorList(
+        [each for each in processors if not isinstance(each, PrefixConstrainedLogitsProcessor)]
+    )
     if not model.config.is_encoder_decoder:
         attention_windows(model)  # refuses models that it cannot run
-    check_supported(call, processors, decoding, lengths, model_kwargs)
+    check_supported(call, processors, decoding, lengths, inputs_tensor, model_kwargs)
     lengths.check_read(decoding, default_limit=call.max_length is None)
     check_sources(inputs_tensor)
     ends = eos_tokens(model, generation_config)
     log_probs = processed_log_probs(processors, ends)
     task: EncoderDecoderTask | CausalTask
     if model.config.is_encoder_decoder:
-        task = encoder_decoder_task(call, input_ids, inputs_tensor, lengths, log_probs, model_kwargs)
+        task = encoder_decoder_task(call, input_ids, inputs_tensor, lengths, log_probs, constraints, model_kwargs)
     else:
-        task = causal_task(call, input_ids, expected_length, log_probs, model_kwargs)
+        task = causal_task(call, input_ids, expected_length, log_probs, constraints, model_kwargs)
     try:
         results = task.search(decoding)
     except ModelError as error:
@@ -138,12 +160,14 @@ def beam_search(
 
 def _output(results: list[Result], prompts: Tensor, n_best: int, padding: int) -> BeamSearchOutput:
     """The hypotheses of the sentences one below the other, with rows of the prompt alone where one is missing."""
-    rows, scores = [], []
+    rows, scores, log_probs = [], [], []
     for prompt, result in zip(prompts.tolist(), results, strict=True):
         missing = n_best - len(result.hypotheses)
         rows += [prompt + list(each.tokens) for each in result.hypotheses] + [prompt] * missing
         scores += [each.score for each in result.hypotheses] + [-torch.inf] * missing
+        log_probs += [each.log_probs for each in result.hypotheses] + [()] * missing
     sequences = pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=padding)
+    of_tokens = pad_sequence([torch.tensor(row, dtype=torch.float32) for row in log_probs], batch_first=True)
     return BeamSearchOutput(
         sequences=sequences.to(prompts.device),
         sequences_scores=torch.tensor(scores, device=prompts.device),
@@ -151,4 +175,5 @@ def _output(results: list[Result], prompts: Tensor, n_best: int, padding: int) -
         certificates=tuple(result.certificate.name for result in results),
         gaps=torch.tensor([result.gap for result in results], device=prompts.device),
         steps=torch.tensor([result.steps for result in results], device=prompts.device),
+        token_log_probs=of_tokens.to(prompts.device),
     )

@@ -25,6 +25,9 @@ from transformers import (
 )
 
 from uncurse.errors import UncurseError
+from uncurse.scoring.decoding import DEFAULT_BEAM_SIZE
+from uncurse.scoring.rescorer import Rescorer
+from uncurse.scoring.scores import LengthNorm
 
 SAMPLING: Final = (
     EpsilonLogitsWarper,
@@ -91,6 +94,17 @@ class GenerateCall:
     def copies(self) -> int:
         """How often `generate` repeats each sentence, for beams that this search does not have."""
         return max(self.config.num_beams or 1, self.config.num_return_sequences or 1)
+
+    @property
+    def default_beam_size(self) -> int:
+        """The `num_beams` that comes with the model, if it is a beam at all."""
+        return self.config.num_beams if (self.config.num_beams or 1) > 1 else DEFAULT_BEAM_SIZE
+
+    @property
+    def default_score(self) -> Rescorer | None:
+        """Length norm with the `length_penalty` that comes with the model, if it is one that a score can have."""
+        alpha: object = self.config.length_penalty
+        return LengthNorm(alpha) if isinstance(alpha, int | float) and 0.0 <= alpha <= 10.0 else None
 
     @property
     def max_length(self) -> int | None:

@@ -6,12 +6,14 @@ import math
 from dataclasses import dataclass
 from typing import Any, final
 
+import torch
 from torch import Tensor
 
 from uncurse.errors import UncurseError
 from uncurse.lengths.limits import FALLBACK_MAX_LENGTH
 from uncurse.models.huggingface.causal import CausalStepModel
 from uncurse.models.huggingface.generate_call import GenerateCall
+from uncurse.models.huggingface.generate_constraints import Constraints
 from uncurse.models.huggingface.generate_inputs import check_vocabulary, checked_mask, eos_tokens
 from uncurse.models.huggingface.generate_lengths import ExpectedLength, expected_lengths
 from uncurse.models.huggingface.log_probs import LogProbsFn
@@ -40,17 +42,23 @@ def causal_task(
     input_ids: Tensor,
     expected_length: ExpectedLength | None,
     log_probs: LogProbsFn,
+    constraints: Constraints,
     model_kwargs: dict[str, Any],
 ) -> CausalTask:
-    """Take over prompts, which may be padded on either side."""
-    network, mask = call.network, model_kwargs.get("attention_mask")
+    """Take over prompts, which may be padded on either side and may be embeddings."""
+    network, mask, embedded = call.network, model_kwargs.get("attention_mask"), model_kwargs.get("inputs_embeds")
     prompts = input_ids[:: call.copies].to(network.device)
     check_vocabulary(network, "input_ids", prompts)
-    mask = checked_mask(prompts, mask if mask is None else mask[:: call.copies].to(network.device))
+    ids = prompts
+    if embedded is not None:
+        embedded = embedded[:: call.copies].to(network.device)
+        ids = torch.zeros(embedded.shape[:2], dtype=torch.long, device=network.device)
+    mask = checked_mask(ids, mask if mask is None else mask[:: call.copies].to(network.device))
     sources = [
         tuple(token for token, one in zip(row, present, strict=True) if one)
-        for row, present in zip(prompts.tolist(), mask.tolist(), strict=True)
+        for row, present in zip(ids.tolist(), mask.tolist(), strict=True)
     ]
+    embeddings = None if embedded is None else [row[one == 1] for row, one in zip(embedded, mask, strict=True)]
     expected: list[float | None] = [None] * len(sources)
     if expected_length is not None:
         expected = list(expected_lengths(expected_length, sources).tolist())
@@ -61,10 +69,12 @@ def causal_task(
     ]
     ends = eos_tokens(network, call.config)
     return CausalTask(
-        model=CausalStepModel(network, ends, log_probs, ends[0] if padding is None else padding, "generate"),
+        model=CausalStepModel(
+            network, ends, log_probs, ends[0] if padding is None else padding, "generate", embeddings
+        ),
         sentences=[
-            Sentence(source, limit, (), length, fewest)
-            for source, limit, length in zip(sources, most, expected, strict=True)
+            Sentence(source, limit, (), length, fewest, constraints.of(place, prompts[place], ends))
+            for place, (source, limit, length) in enumerate(zip(sources, most, expected, strict=True))
         ],
         prompts=prompts,
     )

@@ -5,13 +5,13 @@ from __future__ import annotations
 from numbers import Integral
 from typing import Any, Final
 
+from torch import Tensor
 from transformers import (
     EncoderNoRepeatNGramLogitsProcessor,
     EncoderRepetitionPenaltyLogitsProcessor,
     EosTokenCriteria,
     LogitsProcessorList,
     MaxLengthCriteria,
-    PrefixConstrainedLogitsProcessor,
     SequenceBiasLogitsProcessor,
     SynthIDTextWatermarkLogitsProcessor,
     UnbatchedClassifierFreeGuidanceLogitsProcessor,
@@ -42,13 +42,12 @@ UNSUPPORTED: Final[dict[str, tuple[object, str]]] = {
     "dola_layers": (None, "this is beam search"),
     "num_beam_groups": (1, "there is one beam"),
     "diversity_penalty": (0.0, "there is one beam"),
-    "constraints": (None, "only a prefix can be forced: give decoder_input_ids"),
+    "constraints": (None, "give constraint instead, for example a Trie"),
     "force_words_ids": (None, "only a prefix can be forced: give decoder_input_ids"),
 }
 
 # Logits processors that expect the same sentence in a row at every step, and the options that add them.
 ROW_BOUND: Final = {
-    PrefixConstrainedLogitsProcessor: "prefix_allowed_tokens_fn",
     EncoderRepetitionPenaltyLogitsProcessor: "encoder_repetition_penalty",
     EncoderNoRepeatNGramLogitsProcessor: "encoder_no_repeat_ngram_size",
     UnbatchedClassifierFreeGuidanceLogitsProcessor: "guidance_scale",
@@ -65,6 +64,7 @@ EXPECTED: Final = {
     "output_attentions",
     "output_hidden_states",
     "position_ids",  # which `generate` makes from the attention mask
+    "inputs_embeds",
 }
 
 
@@ -73,6 +73,7 @@ def check_supported(
     processors: LogitsProcessorList,
     decoding: Decoding,
     lengths: LengthOptions,
+    inputs_tensor: Tensor,
     model_kwargs: dict[str, Any],
 ) -> None:
     """Raise one `UncurseError` that names everything in the call that cannot act.
@@ -81,7 +82,7 @@ def check_supported(
     """
     problems = [
         *_options(call),
-        *_needs(call, decoding, lengths),
+        *_needs(call, decoding, lengths, not inputs_tensor.is_floating_point()),
         *_processors(processors),
         *_leftovers(call, model_kwargs),
     ]
@@ -103,7 +104,7 @@ def _options(call: GenerateCall) -> list[str]:
     return problems
 
 
-def _needs(call: GenerateCall, decoding: Decoding, lengths: LengthOptions) -> list[str]:
+def _needs(call: GenerateCall, decoding: Decoding, lengths: LengthOptions, has_source_tokens: bool) -> list[str]:
     problems = []
     if decoding.n_best > decoding.beam_size:
         problems.append(
@@ -116,9 +117,11 @@ def _needs(call: GenerateCall, decoding: Decoding, lengths: LengthOptions) -> li
         problems.append(
             "a score with coverage: load the model with attn_implementation='eager' to see its attention"
         )
-    if not encodes and lengths.expected_length is None and lengths.known:
+    if not (encodes and has_source_tokens) and lengths.expected_length is None and lengths.known:
         name = "length_predictor" if lengths.length_ratio is None else "length_ratio"
-        problems.append(f"{name}: a prompt is no source to count; give expected_length, a number of tokens")
+        problems.append(f"{name}: there is no source to count; give expected_length, a number of tokens")
+    if not has_source_tokens and callable(lengths.expected_length):
+        problems.append("expected_length as a function: there are no tokens for it; give numbers")
     return problems
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Final, final
 
@@ -19,6 +19,7 @@ from uncurse.lengths.policy import LengthPolicy
 from uncurse.lengths.predictors import LengthPredictor
 from uncurse.models.huggingface.cache import CacheGroup, CacheGroups, EncoderMemory
 from uncurse.models.huggingface.generate_call import GenerateCall
+from uncurse.models.huggingface.generate_constraints import Constraints
 from uncurse.models.huggingface.generate_inputs import (
     DecoderPrompts,
     decoder_prompts,
@@ -64,6 +65,7 @@ def encoder_decoder_task(
     inputs_tensor: Tensor,
     lengths: LengthOptions,
     log_probs: LogProbsFn,
+    constraints: Constraints,
     model_kwargs: dict[str, Any],
 ) -> EncoderDecoderTask:
     """Take over sources that `generate` has encoded."""
@@ -73,10 +75,14 @@ def encoder_decoder_task(
     policy = _policy(call, prompts, lengths.predictor(sources.tokens))
     features = np.empty((0, 0)) if lengths.length_predictor is None else sources.memory.mean_states()
     prefixes = [tuple(prefix) for prefix in prompts.prefix.tolist()]
-    eos = eos_tokens(network, config)[0]
+    ends = eos_tokens(network, config)
+    sentences = policy.sentences(sources.tokens, prefixes, features)
     return EncoderDecoderTask(
-        model=EncodedSentences(network, sources.memory, prompts.special, eos, log_probs),
-        sentences=policy.sentences(sources.tokens, prefixes, features),
+        model=EncodedSentences(network, sources.memory, prompts.special, ends[0], log_probs),
+        sentences=[
+            replace(sentence, constraint=constraints.of(place, prompts.special[place], ends))
+            for place, sentence in enumerate(sentences)
+        ],
         policy=policy,
         prompts=torch.cat(prompts, dim=1),
     )
@@ -135,3 +141,9 @@ class EncodedSentences:
     ) -> tuple[Continuations, CacheGroups[CacheGroup]]:
         """Feed each row its token; return its k best next tokens."""
         return advance(self._network, state, tokens, k, attention, self._log_probs)
+
+    def step_among(
+        self, state: CacheGroups[CacheGroup], tokens: Ints, candidates: Ints, attention: bool
+    ) -> tuple[Continuations, CacheGroups[CacheGroup]]:
+        """Feed each row its token; return what its candidates have, [rows, k]."""
+        return advance(self._network, state, tokens, candidates, attention, self._log_probs)

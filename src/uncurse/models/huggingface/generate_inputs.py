@@ -13,6 +13,7 @@ from uncurse.errors import UncurseError
 from uncurse.models.huggingface.cache import EncoderMemory
 from uncurse.models.huggingface.network import vocab_size_of
 
+PROMPTED: Final = ("whisper",)  # model types whose prompts say what to do: language, task, what was said before
 LANGUAGE_TAGGED: Final = ("m2m_100", "mbart", "nllb-moe")  # model types whose texts carry a language tag
 
 
@@ -32,7 +33,7 @@ class GenerateSources(NamedTuple):
     """The sentences as `generate` has encoded them."""
 
     memory: EncoderMemory
-    tokens: list[tuple[int, ...]]  # of each sentence, without special tokens
+    tokens: list[tuple[int, ...]]  # of each sentence, without special tokens; zeros where there are only features
 
 
 def eos_tokens(network: PreTrainedModel, config: GenerationConfig) -> tuple[int, ...]:
@@ -59,7 +60,7 @@ def decoder_prompts(
         _check_known(network, f"forced_bos_token_id = {first}", first)
         input_ids = torch.cat((input_ids, torch.full_like(input_ids, first)), dim=1)
     special = torch.tensor(sorted(_special_tokens(network, config)), device=input_ids.device)
-    count = 1
+    count = input_ids.shape[1] if network.config.model_type in PROMPTED else 1
     ends = torch.tensor(eos_tokens(network, config), device=input_ids.device)
     if network.config.model_type in LANGUAGE_TAGGED and bool(torch.isin(input_ids[:, 0], ends).all()):
         count = 2  # </s> and the language; where the language comes first, it stands alone
@@ -82,6 +83,8 @@ def encoded_sources(
     copies one is taken.
     """
     states, mask = model_kwargs["encoder_outputs"][0][::copies], model_kwargs.get("attention_mask")
+    if ids.is_floating_point():
+        return _encoded_features(states, mask if mask is None else mask[::copies])
     if states.shape[:2] != ids.shape:
         raise UncurseError(
             f"encoder_outputs has the shape {tuple(states.shape[:2])}, and the sources have {tuple(ids.shape)}"
@@ -101,11 +104,23 @@ def encoded_sources(
     return GenerateSources(EncoderMemory(states, mask.to(states.device), padded), tokens)
 
 
-def check_sources(ids: Tensor) -> None:
-    """Raise an `UncurseError` unless there are sources, and they are token ids, [batch, positions]."""
-    if ids.ndim != 2 or ids.is_floating_point() or bool((ids < 0).any()):
+def _encoded_features(states: Tensor, mask: Tensor | None) -> GenerateSources:
+    """Sources without tokens: every state counts as one."""
+    if mask is None or mask.shape != states.shape[:2]:  # features of speech have other positions than states
+        mask = torch.ones(states.shape[:2], dtype=torch.long, device=states.device)
+    mask = checked_mask(mask, mask)
+    places = torch.arange(states.shape[1], device=states.device).repeat(len(states), 1)
+    positions = places.masked_fill(mask == 0, states.shape[1]).sort(dim=1).values.clamp(max=states.shape[1] - 1)
+    return GenerateSources(EncoderMemory(states, mask, positions), [(0,) * int(row.sum()) for row in mask])
+
+
+def check_sources(sources: Tensor) -> None:
+    """Raise an `UncurseError` unless there are sources: token ids, [batch, positions], or features of them."""
+    if not sources.is_floating_point() and (sources.ndim != 2 or bool((sources < 0).any())):
         raise UncurseError("the sources must be given as input_ids, so that their tokens can be counted")
-    if not len(ids):
+    if sources.is_floating_point() and (sources.ndim != 3 or not bool(sources.isfinite().all())):
+        raise UncurseError("features and embeddings must be finite numbers, [batch, positions, size]")
+    if not len(sources):
         raise UncurseError("there are no sentences: input_ids has no rows")
 
 

@@ -8,7 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from uncurse.arrays import Floats, Ints
 from uncurse.errors import UncurseError
+from uncurse.models.tensors import to_float64
+from uncurse.search.step_model import Continuations
 
 # From the tokens fed so far, [rows, length], and logits, [rows, vocab_size], to log-probabilities.
 LogProbsFn = Callable[[Tensor, Tensor], Tensor]
@@ -33,6 +36,15 @@ def processed_log_probs(processors: Iterable[Any], eos: Sequence[int]) -> LogPro
         return scores
 
     return log_probs
+
+
+def chosen(log_probs: Tensor, wanted: int | Ints, attention: Floats | None = None) -> Continuations:
+    """The k best tokens of each row of log-probabilities, or candidates that are given for it, [rows, k]."""
+    if isinstance(wanted, int):
+        values, ids = log_probs.topk(min(wanted, log_probs.shape[1]), dim=1)
+        return Continuations(ids.cpu().numpy(), to_float64(values), attention)
+    values = log_probs.gather(1, torch.from_numpy(wanted).to(log_probs.device))
+    return Continuations(wanted, to_float64(values), attention)
 
 
 def _checked(processor: object, returned: object, given: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from uncurse.arrays import Floats, Ints
 from uncurse.models.encoder_cache import CachedEncoder
 from uncurse.models.huggingface.cache import CacheGroup, CacheGroups, EncoderMemory, concatenated
-from uncurse.models.huggingface.log_probs import LogProbsFn
+from uncurse.models.huggingface.log_probs import LogProbsFn, chosen
 from uncurse.models.huggingface.network import (
     check_positions,
     fingerprint_of,
@@ -63,6 +63,13 @@ class HuggingFaceStepModel:
         return advance(self._network, state, tokens, k, attention, self._log_probs)
 
     @torch.inference_mode()
+    def step_among(
+        self, state: CacheGroups[CacheGroup], tokens: Ints, candidates: Ints, attention: bool
+    ) -> tuple[Continuations, CacheGroups[CacheGroup]]:
+        """Feed each row its token; return what its candidates have, [rows, k]."""
+        return advance(self._network, state, tokens, candidates, attention, self._log_probs)
+
+    @torch.inference_mode()
     def features(self, sources: Sequence[Sequence[int]]) -> Floats:
         """The mean of the encoder's states of each source, [sources, hidden]."""
         return self._encoded(sources).mean_states()
@@ -92,13 +99,16 @@ def advance(
     network: PreTrainedModel,
     state: CacheGroups[CacheGroup],
     tokens: Ints,
-    k: int,
+    wanted: int | Ints,
     attention: bool,
     log_probs: LogProbsFn,
 ) -> tuple[Continuations, CacheGroups[CacheGroup]]:
-    """Feed each row its token, or its prompt at the first step; the caches of the given state are used up."""
+    """Feed each row its token, or its prompt at the first step; the caches of the given state are used up.
+
+    What is wanted is the k best continuations, or candidates that are given for each row, [rows, k].
+    """
     after, found = [], []
-    for group, of_group in state.split(tokens):
+    for (group, of_group), wanted_of_group in zip(state.split(tokens), state.split_wanted(wanted), strict=True):
         new = torch.from_numpy(np.ascontiguousarray(of_group))[:, None]
         begun = group.cache.get_seq_length() > 0
         fed = torch.cat((group.fed, new.to(group.fed.device)), dim=1) if begun else group.fed
@@ -113,12 +123,11 @@ def advance(
             output_attentions=attention,
         )
         scores = log_probs(fed, output.logits[:, -1].float())
-        values, ids = scores.topk(min(k, scores.shape[1]), dim=1)
         weights = None
         if attention:
             heads = output.cross_attentions[-1][:, :, -1].float()  # [rows, heads, positions]
             weights = to_float64(heads.mean(dim=1).gather(1, group.memory.source_positions))
-        found.append(Continuations(ids.cpu().numpy(), to_float64(values), weights))
+        found.append(chosen(scores, wanted_of_group, weights))
         after.append(CacheGroup(group.memory, group.sentence, fed, group.cache))
     return concatenated(found), CacheGroups(tuple(after))
 

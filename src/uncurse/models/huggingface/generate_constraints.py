@@ -1,0 +1,65 @@
+"""Constraints of a call of `generate`, each for one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+from transformers import PrefixConstrainedLogitsProcessor
+
+from uncurse.arrays import Ints
+from uncurse.constraints.constraint import AllOf, Constraint, NextTokens, checked_tokens
+from uncurse.errors import UncurseError
+
+PrefixFn = Callable[[int, Tensor], Sequence[int] | Tensor]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class AllowedByFunction(Constraint):
+    """What a `prefix_allowed_tokens_fn` allows for one sentence."""
+
+    function: PrefixFn
+    sentence: int
+    prompt: Tensor  # [length] what the function sees before the output
+    ends: tuple[int, ...]  # tokens that end an output; the first stands for all
+    signature = "prefix_allowed_tokens_fn"
+
+    def after(self, prefixes: Ints) -> NextTokens:
+        """Ask the function about one prefix after the other."""
+        pairs: dict[tuple[int, int], None] = {}
+        for row, prefix in enumerate(prefixes):
+            seen = torch.cat((self.prompt, torch.from_numpy(prefix).to(self.prompt.device)))
+            given = self.function(self.sentence, seen)
+            tokens = checked_tokens(self.signature, given.tolist() if isinstance(given, Tensor) else list(given))
+            pairs |= {(row, self.ends[0] if token in self.ends else token): None for token in tokens}
+        return NextTokens.of(pairs, excluded=False)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Constraints:
+    """What a call allows."""
+
+    constraint: Constraint | None
+    functions: Sequence[PrefixFn]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.constraint, Constraint | None):
+            raise UncurseError(f"constraint = {self.constraint!r} is not allowed: give a Constraint")
+
+    def of(self, sentence: int, prompt: Tensor, ends: tuple[int, ...]) -> Constraint | None:
+        """The constraint of a sentence, whose prompt the function sees, [length]."""
+        parts: list[Constraint] = [] if self.constraint is None else [self.constraint]
+        parts += [AllowedByFunction(function, sentence, prompt, ends) for function in self.functions]
+        return AllOf(tuple(parts)) if len(parts) > 1 else parts[0] if parts else None
+
+
+def prefix_functions(processors: Iterable[object]) -> list[PrefixFn]:
+    """The functions behind logits processors that `prefix_allowed_tokens_fn` adds."""
+    return [
+        each._prefix_allowed_tokens_fn for each in processors if isinstance(each, PrefixConstrainedLogitsProcessor)
+    ]
