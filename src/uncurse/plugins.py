@@ -12,15 +12,15 @@ from collections.abc import Iterable
 from hashlib import sha256
 from importlib.metadata import entry_points
 from pathlib import Path
+from types import ModuleType, TracebackType
 from typing import Final
 
 from uncurse.errors import UncurseError
-from uncurse.scoring.rescorer import Rescorer
 from uncurse.scoring.scores import SCORES
-from uncurse.scoring.stopping import RULES, StoppingRule
+from uncurse.scoring.stopping import RULES
 
 GROUP: Final = "uncurse.plugins"
-_loaded: Final[list[str]] = []  # modules and absolute paths, in the order in which they were imported
+_loaded: Final[dict[str, str]] = {}  # by name or absolute path, in the order of import: the module
 
 
 def load_plugins(names: Iterable[str] = ()) -> None:
@@ -36,13 +36,23 @@ def loaded_plugins() -> tuple[str, ...]:
     return tuple(_loaded)
 
 
-def source_digest(method: Rescorer | StoppingRule) -> str | None:
-    """A checksum of the file that defines a score or rule; None for those of this package, which has a version."""
-    module = type(method).__module__
-    path = getattr(sys.modules.get(module), "__file__", None)
-    if module.split(".")[0] == "uncurse" or path is None:
-        return None
-    return sha256(Path(path).read_bytes()).hexdigest()[:16]
+def plugin_at_fault(error: BaseException) -> tuple[str, TracebackType | None] | None:
+    """The plug-in whose code raised an error or was called in vain, with its own part of the traceback."""
+    trace, last = error.__traceback__, error.__traceback__
+    while trace is not None:
+        if (name := _plugin_of(trace.tb_frame.f_globals.get("__name__"))) is not None:
+            return name, trace
+        last, trace = trace, trace.tb_next
+    for value in (
+        last.tb_frame.f_locals.values() if last is not None else ()
+    ):  # a call with arguments it does not take
+        if (name := _plugin_of(type(value).__module__)) is not None:
+            return name, None
+    return None
+
+
+def _plugin_of(module: str | None) -> str | None:
+    return next((name for name, loaded in _loaded.items() if f"{module}.".startswith(f"{loaded}.")), None)
 
 
 def _load(name: str) -> None:
@@ -50,19 +60,16 @@ def _load(name: str) -> None:
         return
     known = [(registry, set(registry)) for registry in (SCORES, RULES)]
     try:
-        if name.endswith(".py"):
-            _import_file(Path(name))
-        else:
-            importlib.import_module(name)
+        module = _import_file(Path(name)) if name.endswith(".py") else importlib.import_module(name)
     except (Exception, SystemExit) as error:  # whatever a stranger's code does
         for registry, before in known:
             for added in set(registry) - before:
                 registry.unregister(added)
         raise UncurseError(f"the plug-in {name} cannot be loaded: {_described(error)}") from error
-    _loaded.append(name)
+    _loaded[name] = module.__name__
 
 
-def _import_file(path: Path) -> None:
+def _import_file(path: Path) -> ModuleType:
     # Values of its classes are pickled by the name of the module: it has to be the same in every process.
     name = f"uncurse_plugin_{path.stem}_{sha256(str(path).encode()).hexdigest()[:8]}"
     spec = importlib.util.spec_from_file_location(name, path)
@@ -75,6 +82,7 @@ def _import_file(path: Path) -> None:
     except BaseException:
         del sys.modules[name]
         raise
+    return module
 
 
 def _described(error: BaseException) -> str:

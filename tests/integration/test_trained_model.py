@@ -144,9 +144,32 @@ def test_fit_length_reports_every_test_text(
     out = tmp_path / "predictor"
     more = [f"--test-source={task / 'train.source'}", f"--test-target={task / 'train.target'}", "--pairs=500"]
     main(["fit-length", "--model", str(model), *text_options(task), *more, "--out", str(out)])
-    rows = [line.split()[0] for line in capsys.readouterr().out.splitlines() if task.name in line]
+    *lines, how = capsys.readouterr().out.splitlines()
+    assert how == f"wrote {out}; use it with uncurse translate --model {model} --length-predictor {out}"
+    rows = [line.split()[0] for line in lines if task.name in line]
     assert rows == [f"{task.name}/dev.source", f"{task.name}/train.source"] * 2
     assert load_predictor(out, load_folder(model).fingerprint).levels
+
+
+def test_a_predictor_in_a_file_of_its_own_is_used_where_it_is_named(
+    model: Path, model_without_predictor: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chosen = ["--model", str(model_without_predictor), "--length-predictor", str(model / LENGTH)]
+    (tmp_path / "line").write_text("ba lo fo\n", encoding="utf-8")
+    main(["translate", str(tmp_path / "line"), *chosen, "--json"])
+    found = json.loads(capsys.readouterr().out)
+    (expected,) = load(model_without_predictor, length_predictor=model / LENGTH).translate(["ba lo fo"])
+    assert (
+        found["expected_length"]
+        == expected.expected_length
+        == load(model).translate(["ba lo fo"])[0].expected_length
+    )
+    assert expected.expected_length is not None
+    for command in (["explain", "ba lo fo"], ["score", str(tmp_path / "line"), str(tmp_path / "line")]):
+        main([*command, *chosen])
+        assert "f1-norm" in capsys.readouterr().out
+    with pytest.raises(UncurseError, match="was fitted to model"):
+        load(length_predictor=model / LENGTH)
 
 
 def test_fit_length_never_writes_into_a_bundled_or_downloaded_model(
@@ -204,7 +227,7 @@ def test_score_agrees_with_the_search(
         (["translate", "--model", "{model}", "--score", "bp-nrom"], "did you mean 'bp-norm'"),
         (["translate", "--model", "{model}", "--max-length", "many"], "'many' is not"),
         (["translate", "--model", "{model}", "{bad}"], "bad, line 2: not valid UTF-8"),
-        (["translate", "--model", "{model}", "{missing}"], "No such file"),
+        (["translate", "--model", "{model}", "{missing}"], "there is no file"),
         (["translate", "--model", "{missing}"], "is neither a folder with a model nor"),
         (["translate", "--model", "{model}", "--beam-size", "0"], "Invalid value for '--beam-size'"),
         (["translate", "--model", "{model}", "--beam-size", "x"], "Invalid value for '--beam-size'"),

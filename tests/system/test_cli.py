@@ -10,6 +10,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 
 from uncurse import RULES, SCORES, UncurseError
@@ -95,7 +96,8 @@ def failing(error: str) -> subprocess.CompletedProcess[str]:
 
 def test_only_what_a_user_got_wrong_is_one_line_and_a_bug_shows_its_traceback() -> None:
     assert "the value is 3" in one_line(failing("UncurseError('the value is 3')"))
-    assert "No such file" in one_line(failing("FileNotFoundError(2, 'No such file')"))
+    assert one_line(failing("FileNotFoundError(2, 'No such file')")) == "uncurse: No such file\n"
+    assert one_line(failing("FileNotFoundError(2, 'No such file', 'a b')")) == "uncurse: a b: No such file\n"
     assert "not enough memory" in one_line(failing("MemoryError()"))
     assert failing("KeyboardInterrupt()").returncode == 130
     for error in ("ValueError('oh')", "KeyError('oh')", "ModuleNotFoundError('oh', name='uncurse.oh')"):
@@ -125,7 +127,7 @@ def without(*modules: str) -> str:
 def test_the_modules_of_every_extra_are_those_of_the_package() -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))
     extras = project["project"]["optional-dependencies"]
-    assert EXTRAS.keys() == extras.keys() - {"dev"}
+    assert EXTRAS.keys() == extras.keys() - {"dev", "docs"}
     distributions = {"thot": "sil-thot", "prometheus_client": "prometheus-client", "ray": "ray[serve]"}
     for extra, (base, modules) in EXTRAS.items():
         wanted = {requirement.split(">")[0] for requirement in extras[extra]}
@@ -233,3 +235,31 @@ def test_the_default_score_depends_on_whether_a_length_is_expected(
     monkeypatch.setattr("uncurse.models.lstm.folder.find_predictor", lambda *_: predictor)
     main(["translate", str(tmp_path / "zh"), "-b", "2", "--json"])
     assert f"score:{score}|stop:optimal" in json.loads(capsys.readouterr().out)["signature"]
+
+
+def test_env_says_what_a_bug_report_needs() -> None:
+    done = uncurse("env")
+    assert done.returncode == 0, done.stderr
+    named = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
+    assert {"uncurse", "Python", "system", "CPU", "kernels", *(f"[{extra}]" for extra in EXTRAS)} <= set(named)
+    assert numpy.__version__ in named["packages"]
+
+
+def test_a_wrong_choice_of_kernels_is_part_of_the_report() -> None:
+    done = uncurse("env", code="import os; os.environ['UNCURSE_KERNELS'] = 'nonsense'")
+    assert done.returncode == 0, done.stderr
+    assert "'nonsense' cannot be used here" in done.stdout
+
+
+def test_a_shell_can_complete_commands() -> None:
+    script = uncurse("--show-completion", "bash")
+    assert script.returncode == 0, script.stderr
+    completion = {"_UNCURSE_COMPLETE": "complete_bash", "COMP_WORDS": "uncurse me", "COMP_CWORD": "1"}
+    done = subprocess.run(
+        [Path(sys.executable).with_name("uncurse")],
+        env={**os.environ, **completion},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.split() == ["methods"]

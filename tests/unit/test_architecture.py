@@ -15,7 +15,8 @@ ROOT = Path(uncurse.__file__).parent
 # What each package builds on. Single files at the top (errors, arrays, …) may be imported from everywhere.
 ARROWS = {
     "storage": [],
-    "scoring": [],
+    "constraints": [],
+    "scoring": ["constraints"],
     "search": ["storage", "scoring"],
     "testing": ["search"],
     "lengths": ["search"],

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from uncurse import RULES, SCORES, UncurseError, plugins
+from uncurse import RULES, SCORES, Decoding, Sentence, UncurseError, beam_search, plugins
 from uncurse.cli import main
-from uncurse.plugins import load_plugins, loaded_plugins, source_digest
+from uncurse.plugins import load_plugins, loaded_plugins
+from uncurse.scoring.registry import source_digest
+from uncurse.testing import RandomModel
 
 PAGE = Path(__file__).parents[2] / "docs" / "plugins.md"
 GAUSSIAN = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)[0]
@@ -22,7 +24,7 @@ GAUSSIAN = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), 
 def nothing_stays(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What a test registers or imports is forgotten after it."""
     known, modules = [(registry, set(registry)) for registry in (SCORES, RULES)], set(sys.modules)
-    monkeypatch.setattr(plugins, "_loaded", [])
+    monkeypatch.setattr(plugins, "_loaded", {})
     yield
     for registry, before in known:
         for name in set(registry) - before:
@@ -84,7 +86,13 @@ def test_a_module_by_name_and_what_a_package_declares_are_loaded_once(
         ("raise SystemExit(3)", "SystemExit: 3"),
         ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'"),
         (GAUSSIAN.replace("gaussian-length", "bp-norm"), "score 'bp-norm' is registered already"),
+        (GAUSSIAN.replace("default=2.0", "default='2'"), "the default of sigma = '2' is not allowed"),
+        (
+            GAUSSIAN.replace("default=2.0", "default=2.0, grid=(0.0, 1.0)"),
+            "the grid of sigma = 0.0 is not",
+        ),
         (GAUSSIAN + "\n1 / 0\n", "ZeroDivisionError"),
+        (GAUSSIAN.replace("def score", "def scores"), "score 'gaussian-length' must define score"),
         (None, "there is no such file"),
     ],
 )
@@ -103,9 +111,63 @@ def test_a_plug_in_that_fails_is_one_line_that_names_it(
     assert set(SCORES) == before  # what it had registered before it failed is gone, too
 
 
+def failed(
+    gaussian: Path, change: tuple[str, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> tuple[object, list[str]]:
+    """The exit status and the lines of a translation by a plug-in that was changed."""
+    gaussian.write_text(GAUSSIAN.replace(*change), encoding="utf-8")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a\n")))
+    with pytest.raises(SystemExit) as stopped:
+        main(["--plugin", str(gaussian), "translate", "--score", "gaussian-length"])
+    return stopped.value.code, capsys.readouterr().err.splitlines()
+
+
+def test_what_a_plug_in_raises_is_shown_as_its_own(
+    gaussian: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status, lines = failed(gaussian, ("paths.length", "paths.size"), capsys, monkeypatch)
+    assert status == 1
+    assert lines[-1].startswith(f"uncurse: the plug-in {gaussian} failed: AttributeError: 'Paths' object has no")
+    assert f'File "{gaussian}", line 10, in score' in lines[0]
+    assert not any("src/uncurse" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "complaint"),
+    [
+        (
+            ("(self, source, paths)", "(self, paths)"),
+            1,
+            "the plug-in {path} failed: TypeError: GaussianLength.score",
+        ),
+        (("paths.log_prob -", "float('nan') *"), 2, "{path}: GaussianLength.score is NaN for some hypotheses"),
+        (("return", "return 3 #"), 2, "{path}: GaussianLength.score must return a float64 for each hypothesis"),
+    ],
+)
+def test_a_plug_in_that_breaks_the_contract_is_one_line_that_names_it(
+    gaussian: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    change: tuple[str, str],
+    status: int,
+    complaint: str,
+) -> None:
+    found, (line,) = failed(gaussian, change, capsys, monkeypatch)
+    assert found == status
+    assert line.startswith(f"uncurse: {complaint.format(path=gaussian)}")
+
+
 def test_a_module_that_is_not_there_is_named() -> None:
     with pytest.raises(UncurseError, match="the plug-in no_such_module cannot be loaded: ModuleNotFoundError"):
         load_plugins(["no_such_module"])
+
+
+def test_a_signature_tells_two_plug_ins_of_one_name_apart(gaussian: Path) -> None:
+    load_plugins([str(gaussian)])
+    model, sentence = RandomModel(1, vocab_size=9), Sentence((1,), max_length=5, expected_length=3.0)
+    (result,) = beam_search(model, [sentence], Decoding(beam_size=2, score="gaussian-length"))
+    digest = source_digest(SCORES.parse("gaussian-length"))
+    assert f"|score:gaussian-length@{digest}|" in result.signature
 
 
 def test_the_code_of_a_plug_in_has_a_checksum_and_that_of_this_package_a_version(gaussian: Path) -> None:

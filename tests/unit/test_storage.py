@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -40,10 +41,11 @@ def test_a_write_that_fails_leaves_what_was_there_before(tmp_path: Path) -> None
     def fail() -> None:
         with atomic_file(path) as file:
             file.write(b"after")
-            raise OSError("the disk is full")
+            raise OSError(errno.ENOSPC, "the disk is full")
 
-    with pytest.raises(OSError, match="full"):
+    with pytest.raises(OSError, match="full") as full:
         fail()
+    assert full.value.filename == str(path)  # and not the temporary one, or none
     assert path.read_bytes() == b"before"
     assert list(tmp_path.iterdir()) == [path]
 

@@ -73,12 +73,17 @@ def names(folder: Path) -> list[str]:
         (["--engine", "spark", "--out", "{out}"], "engine = 'spark' is not allowed"),
         (["--threads", "99999999"], "Input should be less than or equal to 1024"),
         (["--threads", "-1"], "Input should be greater than or equal to 0"),
+        (["--plugin", "my.py"], "--plugin comes before the subcommand"),
+        (["外面下雨了。"], "there is no file 外面下雨了。; a sentence is given on standard input: echo"),
+        (["雨" * 200], "a sentence is given on standard input"),
+        (["--out", "{out}/out"], "there is no folder {out}"),
     ],
 )
 def test_options_that_cannot_act_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
-    assert message in refused(capsys, *(each.format(out=tmp_path / "out") for each in arguments))
+    out = tmp_path / "out"
+    assert message.format(out=out) in refused(capsys, *(each.format(out=out) for each in arguments))
     assert names(tmp_path) == []
 
 

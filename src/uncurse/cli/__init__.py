@@ -10,6 +10,7 @@ from typing import Annotated, Final, NoReturn
 
 import typer
 
+from uncurse.cli.env import env
 from uncurse.cli.explain import explain
 from uncurse.cli.fit_length import fit_length
 from uncurse.cli.methods import methods
@@ -21,7 +22,7 @@ from uncurse.cli.study import study_app
 from uncurse.cli.train import train
 from uncurse.cli.translate import translate
 from uncurse.errors import UncurseError, missing_extra
-from uncurse.plugins import load_plugins
+from uncurse.plugins import load_plugins, plugin_at_fault
 from uncurse.version import VERSION
 
 MAX_MESSAGE: Final = 1000  # characters
@@ -29,7 +30,6 @@ MAX_MESSAGE: Final = 1000  # characters
 app = typer.Typer(
     name="uncurse",
     help="Beam search that gets better, not worse, when the beam gets wider.",
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
@@ -40,6 +40,7 @@ app.command()(score)
 app.command()(serve)
 app.command()(train)
 app.command()(fit_length)
+app.command()(env)
 app.add_typer(models_app, name="models")
 app.add_typer(study_app, name="study")
 
@@ -77,8 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _give_up_output()
         if isinstance(error, BrokenPipeError):  # the reader has seen enough
             return
-        message = error.format_message() if isinstance(error, typer.TyperException) else str(error)
-        _fail(message or type(error).__name__)
+        _fail(_message(error) or type(error).__name__)
     except MemoryError:
         _fail("there is not enough memory for this")
     except KeyboardInterrupt:
@@ -91,13 +91,41 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if missing is not None:
             _fail(str(missing))
         _give_up_output()
-        traceback.print_exc()
-        typer.echo("uncurse: this is a bug in uncurse: please report it, with the lines above", err=True)
+        _report_bug(error)
         status = 1
     if status == 130:
         typer.echo("uncurse: interrupted", err=True)
     if status:
         sys.exit(status)
+
+
+def _message(error: typer.TyperException | UncurseError | OSError) -> str:
+    if isinstance(error, OSError) and error.strerror:  # without the number, and the file first
+        names = " → ".join(
+            dict.fromkeys(str(name) for name in (error.filename, error.filename2) if name is not None)
+        )
+        return f"{names}: {error.strerror}" if names else error.strerror
+    if not isinstance(error, typer.TyperException):
+        return str(error)
+    message = error.format_message()
+    if message.startswith("No such option: --plugin"):
+        return "--plugin comes before the subcommand: uncurse --plugin FILE translate …"
+    return message
+
+
+def _report_bug(error: Exception) -> None:
+    fault = plugin_at_fault(error)
+    if fault is None:
+        traceback.print_exception(error)
+        typer.echo(
+            "uncurse: this is a bug in uncurse: please report it, with the lines above and `uncurse env`",
+            err=True,
+        )
+        return
+    name, trace = fault
+    if trace is not None:
+        traceback.print_tb(trace)
+    typer.echo(f"uncurse: the plug-in {name} failed: {type(error).__name__}: {error}", err=True)
 
 
 def _give_up_output() -> None:

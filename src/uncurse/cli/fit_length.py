@@ -68,7 +68,8 @@ def fit_length(
     assert path is not None
     save_predictor(path, predictor, loaded.fingerprint)
     _print(test_source, [report(predictor, train, test) for test in tests])
-    typer.echo(f"wrote {path}")
+    how = "" if out is None else f"; use it with uncurse translate --model {model} --length-predictor {out}"
+    typer.echo(f"wrote {path}{how}")
 
 
 def _own_folder(model: str) -> Path:

@@ -34,6 +34,7 @@ Language = Annotated[str | None, typer.Option(help="For models of several langua
 WithoutScript = Annotated[
     str | None, typer.Option(help="Leave tokens with letters of a script (cjk, cyrillic, …) out; faster.")
 ]
+LengthPredictor = Annotated[str | None, typer.Option(help="A file that `uncurse fit-length --out` wrote.")]
 BeamSize = Annotated[int, typer.Option("--beam-size", "-b", min=1, help="How many hypotheses a step keeps.")]
 MaxLength = Annotated[
     str | None, typer.Option(help="The most tokens: 100, 2x+10, q0.95 or predicted. Default: q0.8, then 2x+10.")
@@ -56,6 +57,7 @@ MODEL_FLAGS: Final[Mapping[str, object]] = {
     "source_lang": Language,
     "target_lang": Language,
     "without_script": WithoutScript,
+    "length_predictor": LengthPredictor,
 }
 MODEL: Final = "model_options"  # the parameter of a command that stands for them
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -53,15 +52,14 @@ def run(
 ) -> None:
     """Decode once for each test set and beam size. Interrupt it as you like: it goes on where it was."""
     from uncurse.executors.local import LocalExecutor
-    from uncurse.executors.ray_cluster import absolute_model, executor_of
+    from uncurse.executors.ray_cluster import executor_of
     from uncurse.study.run import LoadStepModel, missing_jobs, run_study
 
     if workers and not engine:
         raise UncurseError("--workers needs --engine ray")
     study = _loaded(plan, data, out)
     executor = executor_of(engine, workers, study.plan.threads, "cpu") if engine else LocalExecutor()
-    there = replace(study.plan.model_options, model=absolute_model(study.plan.model))
-    setup = LoadStepModel(there) if engine else lambda: study.model
+    setup = LoadStepModel(study.plan.model_options.with_absolute_paths()) if engine else lambda: study.model
     jobs = [job for job, _ in missing_jobs(study)]
     left, failures = Counter(job.name for job in jobs), 0
     console = Console(stderr=True)

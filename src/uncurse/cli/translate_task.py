@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import final
@@ -16,7 +17,7 @@ from uncurse.cli.options import InterruptedRun, use_threads
 from uncurse.cli.progress import line_progress
 from uncurse.errors import UncurseError
 from uncurse.executors.local import Executor, LocalExecutor
-from uncurse.executors.ray_cluster import absolute_model, executor_of
+from uncurse.executors.ray_cluster import executor_of
 from uncurse.models.loaded_model import ModelOptions
 from uncurse.text.corpus_formats import STANDARD_INPUT, Corpus, CorpusFormat
 from uncurse.translation.options import TranslationOptions
@@ -39,7 +40,9 @@ class OutputFile:
     workers: int
 
     def check(self, corpus: Corpus) -> None:
-        """Refuse a path that must not be replaced."""
+        """Refuse a path that cannot be written to or must not be replaced."""
+        if not self.path.parent.is_dir():
+            raise UncurseError(f"--out {self.path}: there is no folder {self.path.parent}")
         if self.path.is_dir():
             raise UncurseError(f"--out {self.path} is a folder: name a file")
         if self.path.exists() and not self.path.is_file():
@@ -59,6 +62,12 @@ class TranslateTask:
     options: TranslationOptions
     style: Style
     threads: int
+
+    def __post_init__(self) -> None:
+        for path in self.corpus.files:
+            if path != STANDARD_INPUT and not os.path.exists(path):  # noqa: PTH110  (a name may be too long)
+                hint = "a sentence is given on standard input: echo SENTENCE | uncurse translate"
+                raise UncurseError(f"there is no file {path}; {hint}")
 
     def to_standard_output(self) -> None:
         """Translate lines as they arrive."""
@@ -110,8 +119,9 @@ class TranslateTask:
         cluster: Executor | None,
     ) -> list[tuple[str, str]]:
         """What has failed, by place, with the reason."""
-        there = replace(self.model, model=self.model.model and absolute_model(self.model.model))
-        setup = (lambda: translator) if cluster is None else partial(load_translator, there)
+        setup = (
+            (lambda: translator) if cluster is None else partial(load_translator, self.model.with_absolute_paths())
+        )
         with line_progress("translated", total) as advance:
             jobs = (
                 ShardJob(
