@@ -1,121 +1,188 @@
-"""What wider beams do to real models: `python examples/demo.py`.
+"""What wider beams do to translations, and how to stop it: `make demo`.
 
-The bundled model translates a dozen sentences with the raw log-probability and with F1-Norm, the default, in beams
-of 5, 20 and 50; then OPUS-MT translates half of them, if it is here or can be downloaded.
+The bundled model translates forty verses with beams of 5, 20 and 80: by the raw log-probability, by length norm as
+other toolkits stop it, and by the default of uncurse. OPUS-MT translates half of them, if it can be downloaded.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from statistics import fmean
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, final
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, Group
+from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 import uncurse
+from uncurse.evaluation.bleu import Quality, bleu_of, bleu_statistics, corpus_quality
 from uncurse.models.download import download
 from uncurse.translation.translator import Translation, Translator
 
-LINES = (
-    "耶稣对他们说，你们要彼此相爱。",
-    "王听见这话，就打发使者往各城去。",
-    "他们清早起来，到河边去打水。",
-    "你的儿子从远方回来，我的心就喜乐。",
-    "祭司站在门口，向众人念律法书上的话。",
-    "因为他行了正直的事，百姓都平安度日。",
-    "我明天想和朋友一起去图书馆看书。",
-    "她每天早上六点起床，然后去公园跑步。",
-    "外面下雨了，你最好带上雨伞。",
-    "如果文件不存在，这个函数会返回空列表。",
-    "你可以使用这个命令来查看集群中所有节点的状态。",
-    "默认情况下，每个线程都有自己的缓冲区。",
+VERSES: Final = Path(__file__).with_name("verses.tsv")
+BEAM_SIZES: Final = (5, 20, 80)
+OPUS: Final = "opus-mt-zh-en"
+UMBRELLA: Final = "外面下雨了，你最好带上雨伞。"
+BAR: Final = 40  # characters for the highest BLEU
+
+
+@final
+@dataclass(frozen=True)
+class Method:
+    """A way to search, with the colour it is shown in."""
+
+    name: str
+    colour: str
+    score: str | None = None
+    stop: str = "optimal"
+    slots: str = "occupy"
+
+    def translate(self, translator: Translator, lines: Sequence[str], beam_size: int) -> list[Translation]:
+        """Translate by it."""
+        return translator.translate(lines, beam_size=beam_size, score=self.score, stop=self.stop, slots=self.slots)
+
+
+METHODS: Final = (
+    Method("raw score", "red", "log-prob"),
+    Method("length norm", "yellow", "length-norm", "beam-full", "refill"),
+    Method("uncurse", "green"),
 )
-BEAM_SIZES = (5, 20, 50)
-SCORES = ("log-prob", "f1-norm")
-OTHER = "opus-mt-zh-en"
-
-Found = dict[tuple[str, int], list[Translation]]  # by score and beam size
 
 
-def translated(translator: Translator, lines: Sequence[str]) -> Found:
-    """Every line by every score at every beam size."""
-    return {
-        (score, beam_size): translator.translate(lines, beam_size=beam_size, score=score)
-        for score in SCORES
-        for beam_size in BEAM_SIZES
-    }
+@final
+@dataclass(frozen=True)
+class Run:
+    """The verses, translated by one method with one beam size."""
+
+    method: Method
+    beam_size: int
+    texts: tuple[str, ...]
+    quality: Quality
+    seconds: float
 
 
-def sentence_table(found: Found, index: int) -> Table:
-    """What becomes of one sentence as the beam grows."""
-    first = found["f1-norm", BEAM_SIZES[0]][index]
-    title = f"{first.source}  (expected length {first.expected_length:.1f})"
-    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
-    for column in ("score", "beam", "n", "steps", "certificate", "translation"):
-        table.add_column(column, justify="right" if column in ("beam", "n", "steps") else "left")
-    above = ""
-    for (score, beam_size), translations in found.items():
-        result = translations[index].result
-        assert result is not None  # only empty lines have none
-        text = translations[index].text or "(nothing at all)"
-        length, certificate = str(result.hypotheses[0].length), result.certificate.name
+def table_of(runs: Sequence[Run], title: str) -> Table:
+    """A row for each run."""
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("")
+    for column in ("beam", "BLEU", "length ratio", "empty", "seconds"):
+        table.add_column(column, justify="right")
+    for run in runs:
         table.add_row(
-            score, str(beam_size), length, str(result.steps), certificate, "〃" if text == above else text
-        )
-        above = text
-    return table
-
-
-def sum_table(found: Found, title: str) -> Table:
-    """The same over all sentences."""
-    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
-    for column in ("score", "beam", "tokens", "of those expected", "empty", "steps", "proved"):
-        table.add_column(column, justify="left" if column == "score" else "right")
-    for (score, beam_size), translations in found.items():
-        results = [each.result for each in translations if each.result is not None]
-        tokens = sum(result.hypotheses[0].length for result in results)
-        expected = sum(each.expected_length or 0.0 for each in translations)
-        table.add_row(
-            score,
-            str(beam_size),
-            str(tokens),
-            f"{tokens / expected:.2f}",
-            str(sum(not each.text for each in translations)),
-            str(sum(result.steps for result in results)),
-            f"{fmean(result.certificate.proved for result in results):.0%}",
+            run.method.name if run.beam_size == BEAM_SIZES[0] else "",
+            str(run.beam_size),
+            f"{run.quality.bleu:.1f}",
+            f"{run.quality.ratio:.2f}",
+            str(sum(not text for text in run.texts)),
+            f"{run.seconds:.1f}",
+            style=run.method.colour,
+            end_section=run.beam_size == BEAM_SIZES[-1],
         )
     return table
 
 
-def show(console: Console, found: Found, indices: Sequence[int], title: str) -> None:
-    """Some sentences, and all of them in sum."""
-    for index in indices:
-        console.print(sentence_table(found, index))
-    console.print(sum_table(found, title))
+def run_all(console: Console, translator: Translator, rows: Sequence[Sequence[str]], title: str) -> list[Run]:
+    """Translate by every method with every beam size; rows appear as they are done."""
+    lines, *references = zip(*rows, strict=True)
+    runs: list[Run] = []
+    with Live(console=console, transient=True) as live:
+        for method in METHODS:
+            for beam_size in BEAM_SIZES:
+                live.update(Group(table_of(runs, title), Text(f"{method.name}, beam {beam_size} …", style="dim")))
+                start = time.perf_counter()
+                texts = tuple(each.text for each in method.translate(translator, lines, beam_size))
+                seconds = time.perf_counter() - start
+                runs.append(Run(method, beam_size, texts, corpus_quality(texts, references, True), seconds))
+    console.print(table_of(runs, title))
+    console.print(plot_of(runs), "")
+    return runs
+
+
+def plot_of(runs: Sequence[Run]) -> Table:
+    """BLEU as bars, a group for each beam size."""
+    plot = Table(title="BLEU", title_justify="left", title_style="bold", box=None, pad_edge=False)
+    highest = max(run.quality.bleu for run in runs)
+    for beam_size in BEAM_SIZES:
+        for run in runs:
+            if run.beam_size == beam_size:
+                bar = "█" * round(BAR * run.quality.bleu / highest)
+                plot.add_row(
+                    f"b = {beam_size}" if run.method is METHODS[0] else "",
+                    Text(f"{bar} {run.quality.bleu:.1f}", style=run.method.colour),
+                    run.method.name,
+                )
+    return plot
+
+
+def side_by_side(title: str, rows: Sequence[Sequence[str]]) -> Table:
+    """Sentences, with a reference and what each method makes of them."""
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, show_header=False)
+    for source, *texts in rows:
+        table.add_row("", Text(source, style="bold"))
+        styles = [("reference", "dim"), *((method.name, method.colour) for method in METHODS)][-len(texts) :]
+        for (name, style), text in zip(styles, texts, strict=True):
+            table.add_row(name, text or "(nothing at all)", style=style)
+        table.add_row()
+    return table
+
+
+def greatest_differences(runs: Sequence[Run], rows: Sequence[Sequence[str]], count: int) -> list[list[str]]:
+    """The verses for which the default beats the raw score by most in the widest beam; at most one is empty."""
+    raw, norm, ours = (run.texts for run in runs if run.beam_size == BEAM_SIZES[-1])
+
+    def gain(index: int) -> float:
+        references = [[reference] for reference in rows[index][1:]]
+        of_raw, of_ours = (bleu_of(bleu_statistics([each[index]], references, True)[0]) for each in (raw, ours))
+        return of_ours - of_raw
+
+    order = sorted(range(len(rows)), key=gain, reverse=True)
+    empty = [index for index in order if not raw[index]][:1]
+    chosen = [*[index for index in order if raw[index]][: count - len(empty)], *empty]
+    return [[*rows[index][:2], raw[index], norm[index], ours[index]] for index in chosen]
 
 
 def main() -> None:
     """Translate and print."""
     console = Console()
-    show(console, translated(uncurse.load(), LINES), range(len(LINES)), "All of them, by the bundled model")
+    text = VERSES.read_text(encoding="utf-8")
+    rows = [line.split("\t") for line in text.splitlines() if not line.startswith("#")]
     console.print(
-        "Read a sentence from top to bottom: what happens to its length as the beam grows? The raw log-probability"
-        " prefers what is short. F1-Norm compares the log-probability per token and penalises outputs that are"
-        " shorter or longer than expected. Every search ran until its result was proved or it reached the maximum"
-        " length. BEAM: nothing it could still have found scores higher. GLOBAL: no sequence up to the maximum"
-        " length does.\n",
+        "A wider beam searches more, so it should translate better. With the raw log-probability it translates"
+        " worse: a short output multiplies few probabilities, so it scores high, and a wide beam finds it."
+        " Length norm is stopped as other toolkits stop it. uncurse is the default of this package: F1-Norm,"
+        " stopped when nothing better can come.\n",
         highlight=False,
     )
+    runs = run_all(console, uncurse.load(), rows, f"{len(rows)} Bible verses, the bundled model, two references")
+    widest = BEAM_SIZES[-1]
+    console.print(
+        side_by_side(f"Where the difference is greatest, b = {widest}", greatest_differences(runs, rows, 3))
+    )
     try:
-        console.print(f"{OTHER}: downloading it unless it is here (75 MB, once) …", highlight=False)
-        download(OTHER)
+        console.print(f"Now {OPUS}, a model in daily use: downloading 75 MB unless it is here …", highlight=False)
+        download(OPUS)
     except (uncurse.UncurseError, OSError) as error:
-        console.print(f"{OTHER} is left out, since it cannot be downloaded here: {error}", highlight=False)
-        return
-    found = translated(uncurse.load(OTHER, dtype="int8"), LINES[::2])
-    show(console, found, (0, 2, 3), f"Every second one, by {OTHER} in int8")
-    console.print("Now try: .venv/bin/uncurse explain --model opus-mt-zh-en '外面下雨了。'", highlight=False)
+        console.print(f"Leaving out {OPUS}, which cannot be downloaded: {error}", highlight=False)
+    else:
+        opus = uncurse.load(OPUS, dtype="int8")
+        half = rows[::2]
+        run_all(console, opus, half, f"{len(half)} of the verses, {OPUS} in int8")
+        outputs = [method.translate(opus, [UMBRELLA], widest)[0].text for method in METHODS]
+        console.print(side_by_side(f"An everyday sentence, b = {widest}", [[UMBRELLA, *outputs]]))
+    console.print(
+        "What to type next:\n"
+        f"  .venv/bin/uncurse explain {UMBRELLA}\n"
+        "      what every score picks, and what every stopping rule costs\n"
+        "  .venv/bin/uncurse serve\n"
+        "      a page that shows a search step by step\n"
+        "  .venv/bin/uncurse translate --model MODEL FILE\n"
+        "      your own text with your own model; docs/models.md says which",
+        highlight=False,
+    )
 
 
 if __name__ == "__main__":
