@@ -48,7 +48,13 @@ class LengthPolicy:
             expected = list(stable_lengths(self.predictor.predict, lengths, features, alone).tolist())
         allowed = max_lengths_of(self._max_length, self.predictor, lengths, features, alone)
         return [
-            Sentence(source, self._within(most, prefix), prefix, length, self.min_length)
+            Sentence(
+                source=source,
+                max_length=self._within(most, prefix),
+                prefix=prefix,
+                expected_length=length,
+                min_length=self.min_length,
+            )
             for source, most, prefix, length in zip(sources, allowed, prefixes, expected, strict=True)
         ]
 

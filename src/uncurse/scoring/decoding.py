@@ -114,11 +114,11 @@ class Decoding:
     ) -> Decoding:
         """The same with some choices changed."""
         return Decoding(
-            self.beam_size if beam_size is None else beam_size,
-            self.score if score is None else score,
-            self.stop if stop is None else stop,
-            self.n_best if n_best is None else n_best,
-            self.slots if slots is None else slots,
+            beam_size=self.beam_size if beam_size is None else beam_size,
+            score=self.score if score is None else score,
+            stop=self.stop if stop is None else stop,
+            n_best=self.n_best if n_best is None else n_best,
+            slots=self.slots if slots is None else slots,
         )
 
     def with_score(self, knows_length: bool) -> Decoding:

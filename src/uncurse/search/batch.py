@@ -44,7 +44,15 @@ class Batch:
             without_prefix(expected_length, prefix) if known else None,
         )
         fewest = _ints(each.min_length for each in sentences)
-        return Batch(ticket, slot, -prefix, np.zeros_like(prefix), fewest, source, tuple(sentences))
+        return Batch(
+            ticket=ticket,
+            slot=slot,
+            step=-prefix,
+            rows_run=np.zeros_like(prefix),
+            min_length=fewest,
+            source=source,
+            sentences=tuple(sentences),
+        )
 
     def holders(self, tickets: Sequence[int]) -> Bools:
         """Which sentences have one of some tickets, [batch]."""
@@ -56,13 +64,13 @@ class Batch:
     def take(self, positions: Ints) -> Batch:
         """The sentences at some positions."""
         return Batch(
-            self.ticket[positions],
-            self.slot[positions],
-            self.step[positions],
-            self.rows_run[positions],
-            self.min_length[positions],
-            self.source.take(positions),
-            tuple(self.sentences[position] for position in positions),
+            ticket=self.ticket[positions],
+            slot=self.slot[positions],
+            step=self.step[positions],
+            rows_run=self.rows_run[positions],
+            min_length=self.min_length[positions],
+            source=self.source.take(positions),
+            sentences=tuple(self.sentences[position] for position in positions),
         )
 
     def joined(self, other: Batch) -> Batch:
@@ -85,13 +93,13 @@ class Batch:
             expected,
         )
         return Batch(
-            np.concatenate((self.ticket, other.ticket)),
-            np.concatenate((self.slot, other.slot)),
-            np.concatenate((self.step, other.step)),
-            np.concatenate((self.rows_run, other.rows_run)),
-            np.concatenate((self.min_length, other.min_length)),
-            source,
-            self.sentences + other.sentences,
+            ticket=np.concatenate((self.ticket, other.ticket)),
+            slot=np.concatenate((self.slot, other.slot)),
+            step=np.concatenate((self.step, other.step)),
+            rows_run=np.concatenate((self.rows_run, other.rows_run)),
+            min_length=np.concatenate((self.min_length, other.min_length)),
+            source=source,
+            sentences=self.sentences + other.sentences,
         )
 
 
@@ -116,7 +124,14 @@ class Rows:
         batch = len(source.length)
         zeros = np.zeros(batch, dtype=np.int64)
         coverage = np.zeros((batch, int(source.length.max(initial=0)))) if attention else None
-        return Rows(np.arange(batch), zeros, zeros, np.full(batch, bos), np.zeros(batch), coverage)
+        return Rows(
+            sentence=np.arange(batch),
+            lane=zeros,
+            rank=zeros,
+            token=np.full(batch, bos),
+            log_prob=np.zeros(batch),
+            coverage=coverage,
+        )
 
     def joined(self, other: Rows, batch: int) -> Rows:
         """These rows and then those of sentences that join a batch of the given size."""
@@ -125,23 +140,23 @@ class Rows:
             positions = max(self.coverage.shape[1], other.coverage.shape[1])
             coverage = np.concatenate((_padded(self.coverage, positions), _padded(other.coverage, positions)))
         return Rows(
-            np.concatenate((self.sentence, other.sentence + batch)),
-            np.concatenate((self.lane, other.lane)),
-            np.concatenate((self.rank, other.rank)),
-            np.concatenate((self.token, other.token)),
-            np.concatenate((self.log_prob, other.log_prob)),
-            coverage,
+            sentence=np.concatenate((self.sentence, other.sentence + batch)),
+            lane=np.concatenate((self.lane, other.lane)),
+            rank=np.concatenate((self.rank, other.rank)),
+            token=np.concatenate((self.token, other.token)),
+            log_prob=np.concatenate((self.log_prob, other.log_prob)),
+            coverage=coverage,
         )
 
     def take(self, rows: Ints) -> Rows:
         """Some of the rows."""
         return Rows(
-            self.sentence[rows],
-            self.lane[rows],
-            self.rank[rows],
-            self.token[rows],
-            self.log_prob[rows],
-            None if self.coverage is None else self.coverage[rows],
+            sentence=self.sentence[rows],
+            lane=self.lane[rows],
+            rank=self.rank[rows],
+            token=self.token[rows],
+            log_prob=self.log_prob[rows],
+            coverage=None if self.coverage is None else self.coverage[rows],
         )
 
 

@@ -17,7 +17,7 @@ from uncurse.scoring.rescorer import Rewards
 from uncurse.search.allowed_tokens import allowed_after, check_possible, check_sentence, checked_step
 from uncurse.search.batch import Batch, Rows
 from uncurse.search.history import BeamHistory, StepRecord
-from uncurse.search.ranking import Keys, top_k
+from uncurse.search.ranking import Ranked, rank_continuations
 from uncurse.search.step_model import Continuations, ModelError, S, StepModel, checked
 from uncurse.search.trace import Trace
 from uncurse.version import VERSION
@@ -39,17 +39,6 @@ class Extension:
 
 
 @final
-@dataclass(frozen=True, eq=False)
-class _Ranked:
-    """The best continuations of each sentence and one more, [batch, ranks + 1]."""
-
-    sums: Floats  # S, -inf where there are no more
-    parents: Ints  # the row that is extended
-    tokens: Ints
-    log_probs: Floats
-
-
-@final
 class Beam(Generic[S]):
     """Sentences join and leave between steps; each has its own step counter, maximum length and prefix.
 
@@ -58,7 +47,7 @@ class Beam(Generic[S]):
 
     def __init__(self, model: StepModel[S], beam_size: int, slots: Slots, attention: bool) -> None:
         self._model = model
-        self._width = beam_size
+        self._beam_size = beam_size
         self._slots = slots
         self._attention = attention
         self._ranks = slots.ranks(beam_size)
@@ -138,18 +127,27 @@ class Beam(Generic[S]):
         live_counts = np.bincount(sentence, minlength=len(self.batch))
         first = np.cumsum(live_counts) - live_counts
         rows = Rows(
-            sentence,
-            np.arange(len(rank)) - first[sentence],
-            rank,
-            ranked.tokens[sentence, rank],
-            ranked.sums[sentence, rank],
-            None if received is None else received[parents],
+            sentence=sentence,
+            lane=np.arange(len(rank)) - first[sentence],
+            rank=rank,
+            token=ranked.tokens[sentence, rank],
+            log_prob=ranked.sums[sentence, rank],
+            coverage=None if received is None else received[parents],
         )
         best_live = np.full(len(self.batch), -np.inf)
         leading = rows.lane == 0
         best_live[sentence[leading]] = rows.log_prob[leading]
         sums = ranked.sums[:, : self._ranks]
-        return Extension(finished, live, sums, covered, best_live, live_counts, rows, parents)
+        return Extension(
+            finished=finished,
+            live=live,
+            sums=sums,
+            coverage=covered,
+            best_live=best_live,
+            live_counts=live_counts,
+            rows=rows,
+            parents=parents,
+        )
 
     def proceed(self, step: Extension, leaving: Bools, hopeful: Ints) -> list[Trace]:
         """Go on with the first `hopeful` live prefixes of each sentence, [batch]; return what is leaving."""
@@ -195,50 +193,33 @@ class Beam(Generic[S]):
         slot, steps = int(self.batch.slot[position]), max(int(self.batch.step[position]), 0)
         kept = self._history.close(slot, steps)
         return Trace(
-            VERSION,
-            self._model.signature,
-            self._width,
-            self._slots,
-            int(self._model.eos),
-            len(sentence.source),
-            sentence.max_length,
-            sentence.min_length,
-            sentence.prefix,
-            None if sentence.constraint is None else sentence.constraint.signature,
-            kept.tokens,
-            kept.parents,
-            kept.log_probs,
-            kept.sums,
-            kept.rewards,
-            kept.pruned,
-            kept.coverage,
+            version=VERSION,
+            model=self._model.signature,
+            beam_size=self._beam_size,
+            slots=self._slots,
+            eos=int(self._model.eos),
+            source_length=len(sentence.source),
+            max_length=sentence.max_length,
+            min_length=sentence.min_length,
+            prefix=sentence.prefix,
+            constraint=None if sentence.constraint is None else sentence.constraint.signature,
+            tokens=kept.tokens,
+            parents=kept.parents,
+            log_probs=kept.log_probs,
+            sums=kept.sums,
+            rewards=kept.rewards,
+            pruned=kept.pruned,
+            coverage=kept.coverage,
         )
 
-    def _ranked(self, given: Continuations, counts: Ints, too_short: Bools) -> _Ranked:
-        k = given.tokens.shape[1]
+    def _ranked(self, given: Continuations, counts: Ints, too_short: Bools) -> Ranked:
         log_probs = checked(given.log_probs, self._where)
         if too_short.any():
             early = (given.tokens == self._model.eos) & too_short[self._rows.sentence][:, None]
             log_probs = np.where(early, -np.inf, log_probs)
+        ranked = rank_continuations(self._rows, counts, given.tokens, log_probs, self._ranks + 1)
         first = np.cumsum(counts) - counts  # [batch] each sentence's first row
-
-        def cell(sentence: Ints, column: Ints) -> tuple[Ints, Ints]:
-            """Row and column of what the model gave; past the last row only where there is nothing."""
-            return np.minimum(first[sentence] + column // k, len(self._rows) - 1), column % k
-
-        def among_equals(sentence: Ints, column: Ints) -> Keys:
-            """Better parents first; sums may be equal by rounding alone, so likelier tokens before others."""
-            row, place = cell(sentence, column)
-            return row, -log_probs[row, place], given.tokens[row, place]
-
-        grid = self._grid(self._rows.log_prob[:, None] + log_probs, counts)  # [batch, lanes · k or more]
-        column = top_k(grid, self._ranks + 1, among_equals)
-        row, place = cell(np.arange(len(first))[:, None], column)
-        ranked = _Ranked(
-            np.take_along_axis(grid, column, axis=1), row, given.tokens[row, place], log_probs[row, place]
-        )
-        forced = np.flatnonzero(self.batch.step < 1)
-        for position in forced.tolist():
+        for position in np.flatnonzero(self.batch.step < 1).tolist():
             prefix = self.batch.sentences[position].prefix
             ranked.sums[position] = -np.inf
             ranked.sums[position, 0] = 0.0
@@ -253,40 +234,31 @@ class Beam(Generic[S]):
             return f"sentence {ticket}, prefix token {step + len(self.batch.sentences[position].prefix)}"
         return f"sentence {ticket}, step {step}"
 
-    def _grid(self, sums: Floats, counts: Ints) -> Floats:
-        batch, k = len(self.batch), sums.shape[1]
-        lanes = max(int(counts.max()), -(-(self._ranks + 1) // k))
-        if len(sums) == batch * lanes:
-            return sums.reshape(batch, lanes * k)
-        grid = np.full((batch, lanes, k), -np.inf)
-        grid[self._rows.sentence, self._rows.lane] = sums
-        return grid.reshape(batch, lanes * k)
-
-    def _finished_and_live(self, ranked: _Ranked) -> tuple[Bools, Bools]:
+    def _finished_and_live(self, ranked: Ranked) -> tuple[Bools, Bools]:
         """Which continuations finish because their token is `</s>`, and which live on, [batch, ranks]."""
         possible = ranked.sums[:, : self._ranks] > -np.inf
         ends = (ranked.tokens[:, : self._ranks] == self._model.eos) & possible
         live = possible & ~ends
         if self._slots is Slots.REFILL:
-            ends[:, self._width :] = False
-            live &= np.cumsum(live, axis=1) <= self._width
+            ends[:, self._beam_size :] = False
+            live &= np.cumsum(live, axis=1) <= self._beam_size
         return ends, live
 
-    def _record(self, ranked: _Ranked, kept: Bools, covered: Floats | None) -> None:
+    def _record(self, ranked: Ranked, kept: Bools, covered: Floats | None) -> None:
         pruned_sums = ranked.sums.copy()
         pruned_sums[:, : self._ranks][kept] = -np.inf
-        within = ranked.sums[:, : self._width] > -np.inf
-        costs = np.where(within, -ranked.log_probs[:, : self._width], 0.0)
+        within = ranked.sums[:, : self._beam_size] > -np.inf
+        costs = np.where(within, -ranked.log_probs[:, : self._beam_size], 0.0)
         # accumulate adds in order, so that a sentence's mean does not depend on how the sum is split up
         total, count = np.add.accumulate(costs, axis=1)[:, -1], within.sum(axis=1)
         record = StepRecord(
-            np.where(kept, ranked.tokens[:, : self._ranks], -1),
-            self._rows.rank[ranked.parents[:, : self._ranks]],
-            ranked.log_probs[:, : self._ranks],
-            ranked.sums[:, : self._ranks],
-            total / np.maximum(count, 1),
-            pruned_sums.max(axis=1),
-            covered,
+            tokens=np.where(kept, ranked.tokens[:, : self._ranks], -1),
+            parents=self._rows.rank[ranked.parents[:, : self._ranks]],
+            log_probs=ranked.log_probs[:, : self._ranks],
+            sums=ranked.sums[:, : self._ranks],
+            rewards=total / np.maximum(count, 1),
+            pruned=pruned_sums.max(axis=1),
+            coverage=covered,
         )
         chosen = np.flatnonzero(self.batch.step >= 1)  # forced tokens are not recorded
         if len(chosen) < len(self.batch):
@@ -304,7 +276,7 @@ class Beam(Generic[S]):
             raise ModelError(f"the model gave attention {shape} to {len(before)} rows of up to {pieces} pieces")
         return attended(before, attention)
 
-    def _covered(self, received: Floats, ranked: _Ranked, finished: Bools) -> Floats:
+    def _covered(self, received: Floats, ranked: Ranked, finished: Bools) -> Floats:
         covered = np.zeros(finished.shape)
         sentence, rank = np.nonzero(finished)
         parents = ranked.parents[sentence, rank]

@@ -191,7 +191,16 @@ class _SearchTree(Generic[S]):
         tokens, values, sums = tokens[live], values[live], sums[live]
         paths = Paths(sums, np.full(len(tokens), len(prefix) + 1), self._rewards(len(tokens)))
         bounds = self._rescorer.bound(self._source(len(tokens)), paths)
-        return _Branch(state, coverage, prefix, log_probs, tokens, values, sums, bounds)
+        return _Branch(
+            state=state,
+            coverage=coverage,
+            prefix=prefix,
+            log_probs=log_probs,
+            tokens=tokens,
+            token_log_probs=values,
+            sums=sums,
+            bounds=bounds,
+        )
 
     def _allowed(self, prefix: tuple[int, ...], tokens: Ints, values: Floats) -> Floats:
         """The log-probabilities of tokens, -inf for those that the constraint does not allow after a prefix."""

@@ -26,13 +26,13 @@ class StepRecord:
     def take(self, positions: Ints) -> StepRecord:
         """The record of some of the sentences."""
         return StepRecord(
-            self.tokens[positions],
-            self.parents[positions],
-            self.log_probs[positions],
-            self.sums[positions],
-            self.rewards[positions],
-            self.pruned[positions],
-            None if self.coverage is None else self.coverage[positions],
+            tokens=self.tokens[positions],
+            parents=self.parents[positions],
+            log_probs=self.log_probs[positions],
+            sums=self.sums[positions],
+            rewards=self.rewards[positions],
+            pruned=self.pruned[positions],
+            coverage=None if self.coverage is None else self.coverage[positions],
         )
 
 
@@ -108,13 +108,13 @@ class BeamHistory:
         """Remove a sentence; its record has the steps in place of the batch."""
         coverage = None if self._coverage is None else self._coverage[slot, :steps].copy()
         kept = StepRecord(
-            self._tokens[slot, :steps].copy(),
-            self._parents[slot, :steps].copy(),
-            self._log_probs[slot, :steps].copy(),
-            self._sums[slot, :steps].copy(),
-            self._rewards[slot, :steps].copy(),
-            self._pruned[slot, :steps].copy(),
-            coverage,
+            tokens=self._tokens[slot, :steps].copy(),
+            parents=self._parents[slot, :steps].copy(),
+            log_probs=self._log_probs[slot, :steps].copy(),
+            sums=self._sums[slot, :steps].copy(),
+            rewards=self._rewards[slot, :steps].copy(),
+            pruned=self._pruned[slot, :steps].copy(),
+            coverage=coverage,
         )
         self._free.append(slot)
         if len(self._free) == len(self._rewards):

@@ -3,14 +3,61 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from dataclasses import dataclass
+from typing import Any, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from uncurse.arrays import Floats, Ints
+from uncurse.search.batch import Rows
 
 Keys: TypeAlias = tuple[NDArray[Any], ...]  # the first decides, the next only where it is equal
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Ranked:
+    """The best continuations of each sentence, the best first."""
+
+    sums: Floats  # [batch, count] S, -inf where there are no more
+    parents: Ints  # [batch, count] the row that is extended
+    tokens: Ints  # [batch, count]
+    log_probs: Floats  # [batch, count] of the token alone
+
+
+def rank_continuations(rows: Rows, counts: Ints, tokens: Ints, log_probs: Floats, count: int) -> Ranked:
+    """The `count` best of the continuations that the model gave for each row, [rows, k], by sentence.
+
+    `counts` are the rows of each sentence, [batch].
+    """
+    k = tokens.shape[1]
+    first = np.cumsum(counts) - counts  # [batch] each sentence's first row
+
+    def cell(sentence: Ints, column: Ints) -> tuple[Ints, Ints]:
+        """Row and column of what the model gave; past the last row only where there is nothing."""
+        return np.minimum(first[sentence] + column // k, len(rows) - 1), column % k
+
+    def among_equals(sentence: Ints, column: Ints) -> Keys:
+        """Better parents first; sums may be equal by rounding alone, so likelier tokens before others."""
+        row, place = cell(sentence, column)
+        return row, -log_probs[row, place], tokens[row, place]
+
+    grid = _by_sentence(rows, counts, rows.log_prob[:, None] + log_probs, count)
+    column = top_k(grid, count, among_equals)
+    row, place = cell(np.arange(len(first))[:, None], column)
+    return Ranked(np.take_along_axis(grid, column, axis=1), row, tokens[row, place], log_probs[row, place])
+
+
+def _by_sentence(rows: Rows, counts: Ints, sums: Floats, count: int) -> Floats:
+    """Sums as [batch, lanes · k], with at least `count` columns; -inf where there is nothing."""
+    batch, k = len(counts), sums.shape[1]
+    lanes = max(int(counts.max()), -(-count // k))
+    if len(sums) == batch * lanes:
+        return sums.reshape(batch, lanes * k)
+    grid = np.full((batch, lanes, k), -np.inf)
+    grid[rows.sentence, rows.lane] = sums
+    return grid.reshape(batch, lanes * k)
 
 
 def top_k(values: Floats, count: int, keys: Callable[[Ints, Ints], Keys]) -> Ints:

@@ -1,1 +1,1 @@
-"""A study of one model: one decode for each beam width; every score, rule, table and figure from its traces."""
+"""A study of one model: one decode for each beam size; every score, rule, table and figure from its traces."""

@@ -73,7 +73,14 @@ def causal_task(
             network, ends, log_probs, ends[0] if padding is None else padding, "generate", embeddings
         ),
         sentences=[
-            Sentence(source, limit, (), length, fewest, constraints.of(place, prompts[place], ends))
+            Sentence(
+                source=source,
+                max_length=limit,
+                prefix=(),
+                expected_length=length,
+                min_length=fewest,
+                constraint=constraints.of(place, prompts[place], ends),
+            )
             for place, (source, limit, length) in enumerate(zip(sources, most, expected, strict=True))
         ],
         prompts=prompts,

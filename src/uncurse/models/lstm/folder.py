@@ -70,7 +70,9 @@ def save_model(
     for name, content in contents.items():
         atomic_write(folder / name, content)
     checksums = {name: sha256(content).hexdigest() for name, content in contents.items()}
-    description = LSTMDescription(FORMAT, FAMILY, network.shape, checksums, length_ratio)
+    description = LSTMDescription(
+        format=FORMAT, family=FAMILY, shape=network.shape, sha256=checksums, length_ratio=length_ratio
+    )
     atomic_write(folder / DESCRIPTION, (json.dumps(asdict(description), indent=1) + "\n").encode())
 
 
