@@ -40,14 +40,18 @@ def load(
     source_lang: str | None = None,
     target_lang: str | None = None,
     without_script: str | None = None,
+    vocabulary_selection: bool = False,
+    vocabulary_selector: Path | str | None = None,
     length_predictor: Path | str | None = None,
 ) -> Translator:
     """Load a translator by model name or folder; by default the small bundled model.
 
     `dtype` is float32, int8, bfloat16 or float16 for Marian models. Models of several languages need
     `target_lang`, and some `source_lang`. `without_script="cjk"`, say, forbids output tokens in that script
-    (Marian models only). `length_predictor` is a file that `uncurse fit-length` wrote. Needs the extra
-    `translate`, and `huggingface` for models that run in transformers.
+    (Marian models only). `vocabulary_selection` computes only the output tokens that a selector expects for a
+    sentence, which is faster (Marian models only); `vocabulary_selector` is a file that `uncurse fit-vocabulary`
+    wrote, if it is not in the model's folder. `length_predictor` is a file that `uncurse fit-length` wrote. Needs
+    the extra `translate`, and `huggingface` for models that run in transformers.
     """
     from uncurse.models.loaded_model import ModelOptions  # PyTorch is imported only where it is needed
     from uncurse.translation.translator import load_translator
@@ -59,6 +63,8 @@ def load(
         source_lang=source_lang,
         target_lang=target_lang,
         without_script=without_script,
+        vocabulary_selection=vocabulary_selection,
+        vocabulary_selector=None if vocabulary_selector is None else str(vocabulary_selector),
         length_predictor=None if length_predictor is None else str(length_predictor),
     )
     return load_translator(options)

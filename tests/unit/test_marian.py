@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,7 +42,7 @@ def model(compute_type: ComputeType = ComputeType.FLOAT32, seed: int = 1) -> Tra
     return TransformerStepModel(TransformerNetwork(tiny_weights(seed), compute_type, CPU), "tiny")
 
 
-def loaded(folder: Path, **options: str) -> LoadedModel:
+def loaded(folder: Path, **options: Any) -> LoadedModel:
     return load_model(ModelOptions(str(folder), **options))
 
 

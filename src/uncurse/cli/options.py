@@ -34,6 +34,11 @@ Language = Annotated[str | None, typer.Option(help="For models of several langua
 WithoutScript = Annotated[
     str | None, typer.Option(help="Leave tokens with letters of a script (cjk, cyrillic, …) out; faster.")
 ]
+VocabularySelection = Annotated[
+    bool,
+    typer.Option("--vocabulary-selection", help="Compute only tokens that the source makes likely; faster."),
+]
+VocabularySelector = Annotated[str | None, typer.Option(help="A file that `uncurse fit-vocabulary --out` wrote.")]
 LengthPredictor = Annotated[str | None, typer.Option(help="A file that `uncurse fit-length --out` wrote.")]
 BeamSize = Annotated[int, typer.Option("--beam-size", "-b", min=1, help="How many hypotheses a step keeps.")]
 MaxLength = Annotated[
@@ -57,6 +62,8 @@ MODEL_FLAGS: Final[Mapping[str, object]] = {
     "source_lang": Language,
     "target_lang": Language,
     "without_script": WithoutScript,
+    "vocabulary_selection": VocabularySelection,
+    "vocabulary_selector": VocabularySelector,
     "length_predictor": LengthPredictor,
 }
 MODEL: Final = "model_options"  # the parameter of a command that stands for them

@@ -13,6 +13,7 @@ from uncurse.models.hub import hub_folder, is_hub_name
 from uncurse.models.loaded_model import LoadedModel, ModelOptions
 from uncurse.models.pretrained_models import BUNDLED, PRETRAINED, find_pretrained
 
+TRANSFORMER_ONLY: Final = ("dtype", "without_script", "vocabulary_selection", "vocabulary_selector")
 EXPORTED: Final = "model"  # the folder that `uncurse train` leaves in that of its run
 
 
@@ -34,7 +35,7 @@ def _load_family(options: ModelOptions) -> LoadedModel:
     if (folder / "model.json").exists():
         from uncurse.models.lstm.folder import load_folder
 
-        _refuse("an LSTM model", options, ("dtype", "source_lang", "target_lang", "without_script"))
+        _refuse("an LSTM model", options, (*TRANSFORMER_ONLY, "source_lang", "target_lang"))
         return load_folder(folder, options.device)
     if _is_marian(folder):
         from uncurse.models.transformer.folder import load_transformer
@@ -45,7 +46,7 @@ def _load_family(options: ModelOptions) -> LoadedModel:
         raise UncurseError(f"{folder} is not a folder with a model")
     from uncurse.models.huggingface.loading import load_huggingface
 
-    _refuse("a model that runs in transformers", options, ("dtype", "without_script"))
+    _refuse("a model that runs in transformers", options, TRANSFORMER_ONLY)
     return load_huggingface(folder, options.device, options.source_lang, options.target_lang)
 
 

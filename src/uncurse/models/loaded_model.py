@@ -67,6 +67,8 @@ class ModelOptions:
     source_lang: str | None = None
     target_lang: str | None = None
     without_script: str | None = None  # no output token may have letters of this script
+    vocabulary_selection: bool = False  # compute only the output tokens that a selector expects for a sentence
+    vocabulary_selector: str | None = None  # a file; None: as for the length predictor
     length_predictor: str | None = (
         None  # a file; None: the one in the model's folder, or that comes with the package
     )
@@ -77,4 +79,9 @@ class ModelOptions:
         def absolute(name: str | None) -> str | None:
             return str(Path(name).resolve()) if name is not None and Path(name).exists() else name
 
-        return replace(self, model=absolute(self.model), length_predictor=absolute(self.length_predictor))
+        return replace(
+            self,
+            model=absolute(self.model),
+            length_predictor=absolute(self.length_predictor),
+            vocabulary_selector=absolute(self.vocabulary_selector),
+        )

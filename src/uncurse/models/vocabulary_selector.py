@@ -6,10 +6,11 @@ sentence alone, so neighbours in a batch cannot change an output. The model is r
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, Final, Protocol, final, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,10 +53,20 @@ class VocabularySelector:
         votes: Floats32 = np.matmul(states @ self.projection, self.embeddings.T, dtype=np.float32)
         return votes
 
-    def selected(self, votes: Floats32) -> Ints:
-        """The tokens for a sentence whose positions vote so; ids, rising."""
+    def selected(self, votes: Floats32, allowed: Ints | None = None) -> Ints:
+        """The tokens for a sentence whose positions vote so, among those that are allowed; ids, rising."""
         tokens: Ints = self.tokens[votes.max(axis=0) + self.bias > 0]
-        return tokens
+        return tokens if allowed is None else np.intersect1d(tokens, allowed, assume_unique=True)
+
+    def check_fits(self, vocab_size: int, d_model: int, eos: int) -> None:
+        """Refuse to select tokens for a model of other sizes, or outputs that could not end."""
+        if self.tokens[-1] >= vocab_size or len(self.projection) != d_model:
+            raise UncurseError(
+                f"the vocabulary selector is for {len(self.projection)} features and more than {self.tokens[-1]}"
+                f" tokens; the model has {d_model} and {vocab_size}"
+            )
+        if eos not in self.tokens[self.bias == np.inf]:
+            raise UncurseError("the vocabulary selector does not always select </s>")
 
     @property
     def fingerprint(self) -> str:
@@ -64,8 +75,19 @@ class VocabularySelector:
         return sha256(b"".join(part.tobytes() for part in parts)).hexdigest()[:8]
 
 
-def find_selector(folder: Path, fingerprint: str) -> VocabularySelector:
-    """The selector of a model: the one in its folder, else one that comes with the package."""
+@runtime_checkable
+class HasEncoderStates(Protocol):
+    """A model that a vocabulary selector can be fitted to."""
+
+    def encoder_states(self, sources: Sequence[Sequence[int]]) -> list[Floats32]:
+        """The encoder's states of each source and its `</s>`, [tokens, d_model]."""
+        ...
+
+
+def find_selector(folder: Path, fingerprint: str, file: Path | None = None) -> VocabularySelector:
+    """The selector of a model: a given file, the one in its folder, or one that comes with the package."""
+    if file is not None:
+        return load_selector(file, fingerprint)
     for path in (selector_path(folder, fingerprint), SHIPPED / f"{fingerprint}.safetensors"):
         if path.exists():
             return load_selector(path, fingerprint)

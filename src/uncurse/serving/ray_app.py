@@ -35,6 +35,8 @@ class RayServeArguments(BaseModel):
     source_lang: str | None = None
     target_lang: str | None = None
     without_script: str | None = None
+    vocabulary_selection: bool = False
+    vocabulary_selector: str | None = None
     length_predictor: str | None = None
     token_file: Path | None = None
     allowed_hosts: str = ""  # names with commas between them; IP addresses and localhost are always allowed
@@ -49,6 +51,8 @@ class RayServeArguments(BaseModel):
             source_lang=self.source_lang,
             target_lang=self.target_lang,
             without_script=self.without_script,
+            vocabulary_selection=self.vocabulary_selection,
+            vocabulary_selector=self.vocabulary_selector,
             length_predictor=self.length_predictor,
         )
 

@@ -85,6 +85,8 @@ class Plan:
     length_ratio: float | None = None  # target tokens per source token; else the model's, else that of dev
     lowercase: bool = True  # BLEU
     dtype: str = "float32"
+    vocabulary_selection: bool = False  # compute only the output tokens that a selector expects for a sentence
+    vocabulary_selector: str | None = None  # a file that was fitted to the model; else the model's own
     threads: int = 1
     exact: int = 20  # so many of the shortest sentences are searched exactly
     exact_budget: int = 3000  # calls of the model for each of them
@@ -114,7 +116,13 @@ class Plan:
     @property
     def model_options(self) -> ModelOptions:
         """Which model is loaded, and how it runs."""
-        return ModelOptions(model=self.model, dtype=self.dtype, length_predictor=self.length_predictor)
+        return ModelOptions(
+            model=self.model,
+            dtype=self.dtype,
+            vocabulary_selection=self.vocabulary_selection,
+            vocabulary_selector=self.vocabulary_selector,
+            length_predictor=self.length_predictor,
+        )
 
     @cached_property
     def all_beam_sizes(self) -> tuple[int, ...]:

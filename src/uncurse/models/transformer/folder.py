@@ -26,6 +26,7 @@ from uncurse.models.transformer.native.network import NativeNetwork
 from uncurse.models.transformer.native.step_model import NativeStepModel
 from uncurse.models.transformer.step_model import TransformerStepModel
 from uncurse.models.transformer.weights import EMBEDDINGS, TransformerWeights
+from uncurse.models.vocabulary_selector import VocabularySelector, find_selector
 from uncurse.storage.strict_json import read_json
 from uncurse.text.marian_tokenizer import RankedTokenizer, Vocabulary, read_marian_tokenizer
 from uncurse.text.tokenizer import Tokenizer
@@ -104,9 +105,12 @@ def _loaded_model(folder: Path, content: _FolderContent, options: ModelOptions) 
             f"{folder}: the vocabulary has {len(vocabulary)} tokens and the model {rows} embeddings"
         )
     allowed = None if script is None else vocabulary.without_script(script)
-    network = _network(content.weights, ComputeType(options.dtype), device_of(options.device), allowed)
     fingerprint = _fingerprint(content, options.target_lang)
+    selector = _selector(folder, fingerprint, content.weights, options)
+    compute_type, device = ComputeType(options.dtype), device_of(options.device)
+    network = _network(content.weights, compute_type, device, allowed, selector)
     suffix = "" if script is None else f"-without-{script.strip().lower()}"
+    suffix += "" if selector is None else f"-selected-{selector.fingerprint}"
     signature = f"marian-{fingerprint}-{network.signature}{suffix}"
     tokenizers: list[Tokenizer] = [read_marian_tokenizer(path, vocabulary) for path in content.tokenizers]
     return LoadedModel(
@@ -118,15 +122,34 @@ def _loaded_model(folder: Path, content: _FolderContent, options: ModelOptions) 
     )
 
 
+def _selector(
+    folder: Path, fingerprint: str, weights: TransformerWeights, options: ModelOptions
+) -> VocabularySelector | None:
+    """The vocabulary selector, if it is asked for."""
+    if not options.vocabulary_selection:
+        if options.vocabulary_selector is not None:
+            raise UncurseError("vocabulary_selector is a file that nothing reads without vocabulary_selection")
+        return None
+    file = None if options.vocabulary_selector is None else Path(options.vocabulary_selector)
+    selector = find_selector(folder, fingerprint, file)
+    vocab_size, d_model = weights.matrices[EMBEDDINGS].values.shape
+    selector.check_fits(vocab_size, d_model, weights.eos)
+    return selector
+
+
 def _network(
-    weights: TransformerWeights, compute_type: ComputeType, device: torch.device, allowed: Sequence[int] | None
+    weights: TransformerWeights,
+    compute_type: ComputeType,
+    device: torch.device,
+    allowed: Sequence[int] | None,
+    selector: VocabularySelector | None,
 ) -> NativeNetwork | TransformerNetwork:
     """The network as the C++ kernels run it, where there are some for it, or else as PyTorch does."""
     has_kernels = device.type == "cpu" and compute_type in (ComputeType.FLOAT32, ComputeType.INT8)
     library = chosen_library() if has_kernels else None
     if library is not None:
-        return NativeNetwork(weights, compute_type, library, allowed)
-    return TransformerNetwork(weights, compute_type, device, allowed)
+        return NativeNetwork(weights, compute_type, library, allowed, selector)
+    return TransformerNetwork(weights, compute_type, device, allowed, selector)
 
 
 def _step_model(

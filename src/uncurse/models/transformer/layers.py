@@ -7,16 +7,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from uncurse.arrays import Ints
 from uncurse.errors import UncurseError
 from uncurse.models.transformer.attention import merge_heads, split_heads
 from uncurse.models.transformer.linear import ComputeType, Linear, LinearInput, make_linear
 from uncurse.models.transformer.output_layer import OutputLayer
 from uncurse.models.transformer.positions import MAX_POSITIONS, sinusoidal_positions
 from uncurse.models.transformer.weights import EMBEDDINGS, OUTPUT_BIAS, POSITIONS, TransformerWeights
+from uncurse.models.vocabulary_selector import VocabularySelector
 
 ACTIVATIONS: Final[Mapping[str, Callable[[Tensor], Tensor]]] = {
     "relu": functional.relu,
@@ -114,6 +117,7 @@ class TransformerNetwork:
         compute_type: ComputeType,
         device: torch.device,
         allowed: Sequence[int] | None = None,  # the tokens that an output may have; None: all
+        selector: VocabularySelector | None = None,
     ) -> None:
         self.device = device
         self.signature = compute_type.signature
@@ -128,17 +132,26 @@ class TransformerNetwork:
         build = _LayerBuilder(weights, compute_type, device)
         self.encoder = [build.encoder_layer(index) for index in range(weights.layers("encoder"))]
         self.decoder = [build.decoder_layer(index) for index in range(weights.layers("decoder"))]
-        self.output = OutputLayer(
-            self._embeddings,
-            build.vector(OUTPUT_BIAS),
-            compute_type,
-            None if allowed is None else torch.tensor(allowed, device=device),
-        )
+        self._compute_type, self._output_bias = compute_type, build.vector(OUTPUT_BIAS)
+        self._allowed = None if allowed is None else np.array(allowed)
+        self._selector = selector
+        self._output = self._output_for(self._allowed)
+
+    def output_layer(self, states: Tensor) -> OutputLayer:
+        """The output layer of a sentence with these encoder states, [positions, d_model]."""
+        if self._selector is None:
+            return self._output
+        tokens = self._selector.selected(self._selector.votes(states.float().cpu().numpy()), self._allowed)
+        return self._output_for(tokens)
+
+    def _output_for(self, tokens: Ints | None) -> OutputLayer:
+        chosen = None if tokens is None else torch.from_numpy(tokens).to(self.device)
+        return OutputLayer(self._embeddings, self._output_bias, self._compute_type, chosen)
 
     @property
     def vocab_size(self) -> int:
         """The number of tokens; as a token id it stands for no token, whose embedding is zero."""
-        return self.output.vocab_size
+        return self._output.vocab_size
 
     @property
     def max_positions(self) -> int:

@@ -24,6 +24,8 @@ from uncurse.models.transformer.attention import additive_mask, attend, attentio
 from uncurse.models.transformer.kv_cache import CrossAttentionCache, PrefixTreeCache
 from uncurse.models.transformer.layers import TransformerNetwork
 from uncurse.models.transformer.linear import LinearInput
+from uncurse.models.transformer.output_layer import OutputLayer
+from uncurse.models.vocabulary_selector import Floats32
 from uncurse.search.step_model import Continuations
 
 MIN_LIVE_SHARE: Final = 0.8  # of sentences; below it, those that have left are dropped from the caches
@@ -40,6 +42,7 @@ class TransformerState:
     paths: Tensor  # [rows, steps] the nodes of each prefix; -1 for none
     sentence: Tensor  # [rows] the sentence of each row, in rising order; some sentences may have no row any more
     depth: Tensor  # [sentences] how many tokens were fed
+    outputs: tuple[OutputLayer, ...]  # [sentences] the output layer of each
 
     def select(self, rows: Ints) -> Self:
         """The state of some rows; sentences without any are dropped at the next compaction."""
@@ -56,6 +59,7 @@ class TransformerState:
             paths=pad_and_concat(self.paths, other.paths, 1, fill=-1),
             sentence=torch.cat((self.sentence, other.sentence + len(self.depth))),
             depth=torch.cat((self.depth, other.depth)),
+            outputs=self.outputs + other.outputs,
         )
 
     def compacted(self) -> Self:
@@ -72,7 +76,14 @@ class TransformerState:
         paths = moved[sentence[:, None], self.paths]
         paths = paths[:, (paths >= 0).any(dim=0)]  # without the steps of sentences that have left
         source = self.source if len(sentences) == len(self.depth) else self.source.take(sentences)
-        return type(self)(source=source, tree=tree, paths=paths, sentence=sentence, depth=self.depth[sentences])
+        return type(self)(
+            source=source,
+            tree=tree,
+            paths=paths,
+            sentence=sentence,
+            depth=self.depth[sentences],
+            outputs=tuple(self.outputs[index] for index in sentences.tolist()),
+        )
 
     def with_capacity(self, lanes: int) -> Self:
         """The same prefixes in a cache with capacity for one more step."""
@@ -116,6 +127,7 @@ class TransformerStepModel:
             paths=torch.empty(sentences, 0, dtype=torch.long, device=device),
             sentence=torch.arange(sentences, device=device),
             depth=torch.zeros(sentences, dtype=torch.long, device=device),
+            outputs=tuple(network.output_layer(part[real]) for part, real in zip(states, is_token, strict=True)),
         )
 
     @torch.inference_mode()
@@ -151,7 +163,7 @@ class TransformerStepModel:
                 weights = attention_weights(query, keys, source_mask)
             attended = attend(query, keys, values, source_mask)
             states = layer.feed_forward(layer.cross_attention.output(states, layout.unpad(merge_heads(attended))))
-        log_probs, ids = network.output.top_k(states, min(k, self.vocab_size))
+        log_probs, ids = _top_k(state, states, min(k, self.vocab_size))
         received = None if weights is None else to_float64(layout.unpad(weights))[:, len(self._source_prefix) :]
         continuations = Continuations(ids.cpu().numpy(), to_float64(log_probs), received)
         return continuations, replace(state, paths=paths, depth=state.depth + 1)
@@ -164,8 +176,24 @@ class TransformerStepModel:
         mean: Floats = (to_float64(states) * counted).sum(axis=1) / counted.sum(axis=1)
         return mean
 
+    @torch.inference_mode()
+    def encoder_states(self, sources: Sequence[Sequence[int]]) -> list[Floats32]:
+        """The encoder's states of each source and its `</s>`, [tokens, d_model]."""
+        states, is_token = self._encoder(sources)
+        return [part[real].float().cpu().numpy() for part, real in zip(states, is_token, strict=True)]
+
     def _encode(self, sources: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
         return self._network.encode([(*self._source_prefix, *source) for source in sources])
+
+
+def _top_k(state: TransformerState, states: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Log-probabilities and ids of the k most likely tokens, [rows, k]: all rows at once if they share a layer."""
+    if len(set(state.outputs)) == 1:
+        return state.outputs[0].top_k(states, k)
+    sentences, counts = torch.unique_consecutive(state.sentence, return_counts=True)
+    parts = zip(sentences.tolist(), torch.split(states, counts.tolist()), strict=True)
+    log_probs, ids = zip(*(state.outputs[index].top_k(rows, k) for index, rows in parts), strict=True)
+    return torch.cat(log_probs), torch.cat(ids)
 
 
 def _tree_mask(paths: Tensor, layout: RaggedRows, nodes: int) -> Tensor:

@@ -93,8 +93,7 @@ class _Selection:
         for layer in self._votes:
             given, votes = votes, np.empty((len(states), layer.outputs), dtype=np.float32)
             self._library.linear(layer.pointer, 1, len(states), address(given), 0, address(votes))
-        tokens = self._selector.selected(votes)
-        tokens = tokens if allowed is None else np.intersect1d(tokens, allowed)
+        tokens = self._selector.selected(votes, allowed)
         chosen = torch.from_numpy(tokens)
         weight = self._output.rows(chosen)
         return SelectedOutput(PackedLayer(self._library, weight, self._bias[chosen], self._int8), tokens)

@@ -20,6 +20,7 @@ from uncurse.errors import UncurseError
 from uncurse.models.encoder_cache import CachedEncoder
 from uncurse.models.transformer.native.library import Step
 from uncurse.models.transformer.native.network import EncodedSources, NativeNetwork, SelectedOutput, address
+from uncurse.models.vocabulary_selector import Floats32
 from uncurse.search.step_model import Continuations
 
 SPARE_STEPS: Final = 8  # for which a tree has capacity after it was compacted
@@ -222,11 +223,12 @@ class NativeStepModel:
 
     def features(self, sources: Sequence[Sequence[int]]) -> Floats:
         """The mean of the encoder's states over the tokens of each source and its `</s>`, [sources, d_model]."""
+        return np.array([states.mean(axis=0, dtype=np.float64) for states in self.encoder_states(sources)])
+
+    def encoder_states(self, sources: Sequence[Sequence[int]]) -> list[Floats32]:
+        """The encoder's states of each source and its `</s>`, [tokens, d_model]."""
         encoded = self._encoder(sources)
-        first = encoded.first.tolist()
-        return np.array(
-            [encoded.states[begin:end].mean(axis=0, dtype=np.float64) for begin, end in pairwise(first)]
-        )
+        return [encoded.states[begin:end] for begin, end in pairwise(encoded.first.tolist())]
 
     def _encode(self, sources: Sequence[Sequence[int]]) -> EncodedSources:
         return self._network.encode([(*self._source_prefix, *source) for source in sources])

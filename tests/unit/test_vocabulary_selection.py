@@ -1,0 +1,226 @@
+"""Vocabulary selection: the tokens that the output layer computes for a sentence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support.tiny_marian import D_MODEL, EOS, VOCAB_SIZE, tiny_weights, tokenizer_model, write_ctranslate2
+
+import uncurse
+from uncurse import Decoding, Sentence, UncurseError, beam_search, record
+from uncurse.arrays import Ints
+from uncurse.cli import main
+from uncurse.models.load import load_model
+from uncurse.models.loaded_model import LoadedModel, ModelOptions
+from uncurse.models.transformer.layers import TransformerNetwork
+from uncurse.models.transformer.linear import ComputeType
+from uncurse.models.transformer.native.library import VARIABLE, WITHOUT, available_instruction_sets, load_library
+from uncurse.models.transformer.native.network import NativeNetwork
+from uncurse.models.transformer.native.step_model import NativeStepModel
+from uncurse.models.transformer.step_model import TransformerStepModel
+from uncurse.models.vocabulary_selector import (
+    HasEncoderStates,
+    VocabularySelector,
+    load_selector,
+    save_selector,
+    selector_path,
+)
+from uncurse.testing import check_step_model
+
+AVAILABLE = available_instruction_sets()
+SOURCES = [(5, 6, 7, 8), (9,), (4, 4, 4), (11, 3, 8, 7, 2), ()]
+SENTENCES = [Sentence(source, 12) for source in SOURCES]
+TYPES = [ComputeType.FLOAT32, ComputeType.INT8]
+RANK = 3
+backends = pytest.mark.parametrize("backend", [*AVAILABLE, "torch"])
+
+
+def a_selector(seed: int = 1, bias: float = -1.0) -> VocabularySelector:
+    """Random votes for most tokens; `</s>` and one more are always selected."""
+    random = np.random.default_rng(seed)
+    tokens = np.array([token for token in range(VOCAB_SIZE) if token % 7 != 3])
+    return VocabularySelector(
+        tokens=tokens,
+        projection=random.normal(size=(D_MODEL, RANK)).astype(np.float32),
+        embeddings=random.normal(size=(len(tokens), RANK)).astype(np.float32) * np.float32(0.5),
+        bias=np.where(np.isin(tokens, (EOS, 1)), np.inf, bias).astype(np.float32),
+    )
+
+
+def build(
+    backend: str, compute_type: ComputeType, selector: VocabularySelector | None, allowed: list[int] | None = None
+) -> Any:
+    weights = tiny_weights()
+    if backend == "torch":
+        device = torch.device("cpu")
+        return TransformerStepModel(
+            TransformerNetwork(weights, compute_type, device, allowed, selector), "tiny", None
+        )
+    return NativeStepModel(
+        NativeNetwork(weights, compute_type, load_library(backend), allowed, selector), "tiny", None
+    )
+
+
+def expected_tokens(model: HasEncoderStates, selector: VocabularySelector) -> list[Ints]:
+    return [selector.selected(selector.votes(states)) for states in model.encoder_states(SOURCES)]
+
+
+@backends
+@pytest.mark.parametrize("compute_type", TYPES)
+def test_the_tokens_of_a_sentence_share_all_of_its_probability(backend: str, compute_type: ComputeType) -> None:
+    selector = a_selector()
+    model = build(backend, compute_type, selector)
+    selected = expected_tokens(model, selector)
+    assert len({len(tokens) for tokens in selected}) > 2  # sentences differ
+    assert all(2 < len(tokens) < len(selector.tokens) for tokens in selected)
+    every = build(backend, compute_type, None)
+    fed = np.full(len(SOURCES), model.bos)
+    found, _ = model.step(model.start(SOURCES), fed, VOCAB_SIZE, attention=False)
+    plain, _ = every.step(every.start(SOURCES), fed, VOCAB_SIZE, attention=False)
+    for row, tokens in enumerate(selected):
+        log_probs, before = np.empty(VOCAB_SIZE), np.empty(VOCAB_SIZE)
+        log_probs[found.tokens[row]], before[plain.tokens[row]] = found.log_probs[row], plain.log_probs[row]
+        assert (np.flatnonzero(log_probs > -np.inf) == tokens).all()
+        renormalised = before[tokens] - np.logaddexp.reduce(before[tokens])
+        assert np.allclose(log_probs[tokens], renormalised, atol=1e-5)
+
+
+@backends
+@pytest.mark.parametrize("compute_type", TYPES)
+def test_a_selecting_model_keeps_the_contract_of_a_step_model(backend: str, compute_type: ComputeType) -> None:
+    model = build(backend, compute_type, a_selector())
+    tolerance = 1e-5 if backend == "torch" else 0.0
+    check_step_model(model, SOURCES, steps=9, tolerance=tolerance)
+
+
+@pytest.mark.parametrize("backend", AVAILABLE)
+@pytest.mark.parametrize("compute_type", TYPES)
+def test_neighbours_change_nothing_not_even_a_bit(backend: str, compute_type: ComputeType) -> None:
+    model = build(backend, compute_type, a_selector())
+    together = record(model, SENTENCES, 4, batch_size=5)
+    for batch_size in (1, 2):
+        for one, two in zip(together, record(model, SENTENCES, 4, batch_size=batch_size), strict=True):
+            assert one.steps == two.steps
+            for field in ("tokens", "parents", "log_probs"):
+                for mine, theirs in zip(getattr(one, field), getattr(two, field), strict=True):
+                    assert np.array_equal(mine, theirs)
+
+
+@pytest.mark.parametrize("backend", AVAILABLE)
+def test_the_kernels_find_what_pytorch_finds(backend: str) -> None:
+    decoding = Decoding(beam_size=4, score="length-norm", n_best=3)
+    for seed in range(4):
+        ours, theirs = (
+            beam_search(build(each, ComputeType.FLOAT32, a_selector(seed)), SENTENCES, decoding)
+            for each in (backend, "torch")
+        )
+        for one, two in zip(ours, theirs, strict=True):
+            assert [each.tokens for each in one.hypotheses] == [each.tokens for each in two.hypotheses]
+            assert np.allclose(
+                [each.log_prob for each in one.hypotheses], [each.log_prob for each in two.hypotheses], atol=1e-4
+            )
+
+
+@backends
+def test_tokens_that_are_not_allowed_are_not_selected(backend: str) -> None:
+    selector, allowed = a_selector(bias=0.5), list(range(0, VOCAB_SIZE, 2))
+    model = build(backend, ComputeType.FLOAT32, selector, allowed)
+    fed = np.full(len(SOURCES), model.bos)
+    found, _ = model.step(model.start(SOURCES), fed, VOCAB_SIZE, attention=False)
+    for row, tokens in enumerate(expected_tokens(model, selector)):
+        given = found.tokens[row][found.log_probs[row] > -np.inf]
+        assert sorted(given.tolist()) == [token for token in tokens.tolist() if token % 2 == 0]
+
+
+def test_a_selector_survives_its_file_but_for_rounding(tmp_path: Path) -> None:
+    selector, path = a_selector(), tmp_path / "selector.safetensors"
+    save_selector(path, selector, "abc")
+    read = load_selector(path, "abc")
+    assert (read.tokens == selector.tokens).all()
+    assert (read.bias == selector.bias).all()
+    assert np.allclose(read.embeddings, selector.embeddings, atol=np.abs(selector.embeddings).max() / 250)
+    save_selector(path, read, "abc")
+    assert load_selector(path, "abc").fingerprint == read.fingerprint
+    with pytest.raises(UncurseError, match="it was fitted to model abc, and this is def"):
+        load_selector(path, "def")
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(UncurseError, match="is not a vocabulary selector"):
+        load_selector(path, "abc")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"tokens": np.arange(3)}, "one row for each candidate"),
+        ({"tokens": np.zeros(34, dtype=np.int64)}, "must rise"),
+        ({"projection": np.zeros((D_MODEL, 5), np.float32)}, "its rank should be 3"),
+        ({"projection": np.full((D_MODEL, RANK), np.nan, np.float32)}, "must be finite"),
+        ({"bias": np.zeros(34, np.float32)}, "always computed"),
+    ],
+)
+def test_a_selector_of_nonsense_is_refused(change: dict[str, object], message: str) -> None:
+    assert len(a_selector().tokens) == 34
+    with pytest.raises(UncurseError, match=message):
+        replace(a_selector(), **change)  # type: ignore[arg-type]
+
+
+def folder_with_model(folder: Path) -> LoadedModel:
+    write_ctranslate2(folder, tiny_weights())
+    (folder / "source.spm").write_bytes(tokenizer_model())
+    return load_model(ModelOptions(str(folder)))
+
+
+@pytest.mark.parametrize("kernels", ["", WITHOUT])
+def test_the_signature_says_that_tokens_are_selected(
+    tmp_path: Path, kernels: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, kernels)
+    plain, selector = folder_with_model(tmp_path), a_selector()
+    with pytest.raises(UncurseError, match="there is no vocabulary selector for this model"):
+        uncurse.load(tmp_path, vocabulary_selection=True)
+    save_selector(selector_path(tmp_path, plain.fingerprint), selector, plain.fingerprint)
+    selecting = uncurse.load(tmp_path, vocabulary_selection=True).model
+    saved = load_selector(selector_path(tmp_path, plain.fingerprint), plain.fingerprint)
+    assert selecting.signature == f"{plain.model.signature}-selected-{saved.fingerprint}"
+    assert uncurse.load(tmp_path).model.signature == plain.model.signature  # off unless it is asked for
+    other = tmp_path / "other.safetensors"
+    save_selector(other, a_selector(2), plain.fingerprint)
+    named = uncurse.load(tmp_path, vocabulary_selection=True, vocabulary_selector=other).model
+    assert named.signature.startswith(f"{plain.model.signature}-selected-")
+    assert named.signature != selecting.signature
+
+
+@pytest.mark.parametrize("command", ["translate", "explain", "score", "serve"])
+def test_commands_select_tokens_if_they_are_asked_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    folder_with_model(tmp_path)
+    text = tmp_path / "text"
+    text.write_text("a b c\n", encoding="utf-8")
+    given = {"translate": [str(text)], "explain": ["a b"], "score": [str(text), str(text)], "serve": []}[command]
+    with pytest.raises(SystemExit, match="2"):
+        main([command, *given, "--model", str(tmp_path), "--vocabulary-selection"])
+    assert "there is no vocabulary selector for this model" in capsys.readouterr().err
+
+
+def test_a_selector_that_cannot_act_is_an_error(tmp_path: Path) -> None:
+    loaded = folder_with_model(tmp_path)
+    path = selector_path(tmp_path, loaded.fingerprint)
+    with pytest.raises(UncurseError, match="nothing reads without vocabulary_selection"):
+        uncurse.load(tmp_path, vocabulary_selector=path)
+    with pytest.raises(UncurseError, match="vocabulary_selection = True is not allowed: an LSTM model"):
+        uncurse.load(vocabulary_selection=True)
+    selector = a_selector()
+    for wrong, message in (
+        (replace(selector, tokens=selector.tokens + 30), "tokens; the model has 16 and 40"),
+        (replace(selector, projection=np.ones((20, RANK), np.float32)), "for 20 features"),
+        (replace(selector, bias=np.where(selector.tokens == 1, np.inf, 0.0).astype(np.float32)), "always select"),
+    ):
+        save_selector(path, wrong, loaded.fingerprint)
+        with pytest.raises(UncurseError, match=message):
+            uncurse.load(tmp_path, vocabulary_selection=True)
