@@ -16,6 +16,7 @@ from uncurse import RULES, SCORES, Decoding, parse_max_length
 from uncurse.serving import responses
 from uncurse.serving.app import Service
 from uncurse.translation.options import TranslationOptions
+from uncurse.translation.output_constraints import OutputConstraints
 from uncurse.translation.records import record_of
 
 LINES = ["abc", "", "fed cba"]
@@ -52,6 +53,10 @@ def client() -> Iterator[TestClient]:
             {"min_length": 8, "target_prefix": "fa", "n_best": 2},
             TranslationOptions(Decoding(n_best=2), min_length=8, target_prefix="fa"),
         ),
+        (
+            {"ban": ["a"], "no_repeat_ngram": 2},
+            TranslationOptions(constraints=OutputConstraints(ban=("a",), no_repeat_ngram=2)),
+        ),
     ],
 )
 def test_sentences_are_answered_as_the_translator_answers_them(
@@ -64,6 +69,25 @@ def test_sentences_are_answered_as_the_translator_answers_them(
     translator = letter_translator(predictor=QuantilePredictor())
     expected = [record_of(each) | {"in_time": True} for each in translator.stream(LINES, translation_options)]
     assert found == {"model": "letters", "translations": expected}
+
+
+@pytest.mark.parametrize(
+    ("options", "pointer", "detail"),
+    [
+        ({"only": []}, "#/only", "only = () is not allowed: give at least one output"),
+        ({"ban": [" "]}, "#/ban", "ban must be a list of texts, none of them empty"),
+        ({"only": ["xyz"]}, "#/only", "this model can only spell"),
+        ({"no_repeat_ngram": 1, "min_length": 9, "max_length": 9}, "#/sentences/0", "lets nothing follow"),
+    ],
+)
+def test_a_constraint_that_allows_nothing_is_a_problem_of_the_request(
+    client: TestClient, options: dict[str, Any], pointer: str, detail: str
+) -> None:
+    response = client.post("/translate", json={"sentences": ["abc"], **options})
+    assert response.status_code == 422
+    (error,) = response.json()["errors"]
+    assert error["pointer"] == pointer
+    assert detail in error["detail"]
 
 
 def test_an_explanation_agrees_with_translations(client: TestClient) -> None:

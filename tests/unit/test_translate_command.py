@@ -77,6 +77,9 @@ def names(folder: Path) -> list[str]:
         (["外面下雨了。"], "there is no file 外面下雨了。; a sentence is given on standard input: echo"),
         (["雨" * 200], "a sentence is given on standard input"),
         (["--out", "{out}/out"], "there is no folder {out}"),
+        (["--only", "{out}"], "--only: there is no file {out}"),
+        (["--distinct"], "distinct is not allowed: it needs an n_best above 1"),
+        (["--no-repeat-ngram", "-1"], "Input should be greater than or equal to 0"),
     ],
 )
 def test_options_that_cannot_act_are_refused(
@@ -85,6 +88,39 @@ def test_options_that_cannot_act_are_refused(
     out = tmp_path / "out"
     assert message.format(out=out) in refused(capsys, *(each.format(out=out) for each in arguments))
     assert names(tmp_path) == []
+
+
+def test_constraints_are_read_from_files(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    only, ban = tmp_path / "only", tmp_path / "ban"
+    only.write_text("a b\n\nc d e\nf\n", encoding="utf-8")
+    main(["translate", str(corpus), "--only", str(only)])
+    assert {*capsys.readouterr().out.splitlines()} <= {"a b", "c d e", "f"}
+    ban.write_text("a\nb c\n", encoding="utf-8")
+    main(
+        [
+            "translate",
+            str(corpus),
+            "--ban",
+            str(ban),
+            "--no-repeat-ngram",
+            "2",
+            "--n-best",
+            "5",
+            "--distinct",
+            "--json",
+        ]
+    )
+    for line in capsys.readouterr().out.splitlines():
+        record = json.loads(line)
+        texts = [record["text"], *(other["text"] for other in record["others"])]
+        assert len({*texts}) == len(texts)
+        assert not any("a" in text or "b c" in text for text in texts)
+        assert "|constraint:ban-text-" in record["signature"]
+        assert "+no-repeat-ngram-2|" in record["signature"]
+    ban.write_text("\n", encoding="utf-8")
+    assert "there is no text in it" in refused(capsys, corpus, "--ban", ban)
+    only.write_text("a g\n", encoding="utf-8")
+    assert "this model can only spell" in refused(capsys, corpus, "--only", only)
 
 
 def test_an_output_that_would_replace_its_input_is_refused(

@@ -142,7 +142,10 @@ def test_a_record_says_everything_in_one_line() -> None:
     assert record["certificate"] in ("GLOBAL", "BEAM")
     assert record["gap"] == 0.0
     assert record["expected_length"] == 4.5
-    assert record.keys() >= record["others"][0].keys() == {"text", "tokens", "log_prob", "score", "length"}
+    hypothesis = {"text", "tokens", "log_prob", "token_log_probs", "score", "length"}
+    assert record.keys() >= record["others"][0].keys() == hypothesis
+    assert math.isclose(sum(record["token_log_probs"]), record["log_prob"])
+    assert len(record["token_log_probs"]) == record["length"]
     assert record["score"] > record["others"][0]["score"]
     assert record.keys() >= {"steps", "model_rows", "signature"}
     nothing = json.loads(json_line(empty, shard, 1))

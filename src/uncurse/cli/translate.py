@@ -49,6 +49,14 @@ def translate(
     target_prefix: Annotated[
         str, typer.Option(callback=in_utf8, help="Begin every translation with these words.")
     ] = "",
+    only: Annotated[Path | None, typer.Option(help="A file with the translations that are allowed.")] = None,
+    ban: Annotated[
+        Path | None, typer.Option(help="A file with texts that no translation contains as whole words.")
+    ] = None,
+    no_repeat_ngram: Annotated[
+        int, typer.Option(min=0, help="No translation has so many tokens in a row twice; 0: any may.")
+    ] = 0,
+    distinct: Annotated[bool, typer.Option("--distinct", help="No text twice in an n-best list.")] = False,
     batch_tokens: BatchTokens = 1500,
     truncate: Annotated[
         bool, typer.Option("--truncate", help="Cut lines that are too long for the model; otherwise an error.")
@@ -69,6 +77,7 @@ def translate(
     from uncurse.scoring.decoding import Decoding
     from uncurse.text.corpus_formats import Corpus, CorpusFormat
     from uncurse.translation.options import TranslationOptions
+    from uncurse.translation.output_constraints import OutputConstraints
     from uncurse.translation.records import Style
 
     for name, given in (("--resume", resume), ("--engine", engine)):
@@ -82,6 +91,12 @@ def translate(
         min_length=min_length,
         length_ratio=length_ratio,
         target_prefix=target_prefix,
+        constraints=OutputConstraints(
+            only=None if only is None else _texts("--only", only),
+            ban=() if ban is None else _texts("--ban", ban),
+            no_repeat_ngram=no_repeat_ngram,
+        ),
+        distinct=distinct,
         batch_tokens=batch_tokens,
         truncate=truncate,
     )
@@ -92,3 +107,15 @@ def translate(
         task.to_standard_output()
     else:
         task.to_file(OutputFile(out, resume, engine, workers))
+
+
+def _texts(flag: str, path: Path) -> tuple[str, ...]:
+    """The lines of a file, but for those that are empty."""
+    from uncurse.text.lines import read_lines
+
+    if not path.is_file():
+        raise UncurseError(f"{flag}: there is no file {path}")
+    texts = tuple(stripped for line in read_lines(path) if (stripped := line.strip()))
+    if not texts:
+        raise UncurseError(f"{flag} {path}: there is no text in it")
+    return texts

@@ -19,6 +19,16 @@ from uncurse.search.step_model import CandidateModel, Continuations, ModelError,
 
 
 @final
+class ConstraintError(UncurseError):
+    """No output that the constraint of a sentence allows was found."""
+
+    def __init__(self, ticket: int, reason: str) -> None:
+        ValueError.__init__(self, f"sentence {ticket}: {reason}")
+        self.ticket = ticket
+        self.reason = reason
+
+
+@final
 @dataclass(frozen=True, eq=False)
 class AllowedTokens:
     """What may follow each row: the tokens that are listed for it, or all but those."""
@@ -128,9 +138,10 @@ def check_sentence(ticket: int, sentence: Sentence) -> None:
     fewest = 1.0 if sentence.constraint is None else sentence.constraint.shortest(sentence.prefix)
     if sentence.constraint is not None and fewest > sentence.max_length:
         few = f"of {fewest:g} tokens and more" if fewest < np.inf else "that have another prefix"
-        raise UncurseError(
-            f"sentence {ticket}: max_length is {sentence.max_length}, and the constraint"
-            f" {sentence.constraint.signature} allows outputs {few}"
+        raise ConstraintError(
+            ticket,
+            f"max_length is {sentence.max_length}, and the constraint {sentence.constraint.signature} allows"
+            f" outputs {few}",
         )
 
 
@@ -143,7 +154,8 @@ def check_possible(batch: Batch, history: BeamHistory, kept: Bools, eos: int) ->
             continue
         pruned = (history.best_pruned(np.array([slot]), before) > -np.inf).any()
         found = "was found that it allows, a wider beam may find one" if pruned else "is allowed"
-        raise UncurseError(
-            f"sentence {batch.ticket[position]}: the constraint {constraint.signature} lets nothing follow the"
-            f" first {before} tokens: no output {found}"
+        raise ConstraintError(
+            int(batch.ticket[position]),
+            f"the constraint {constraint.signature} lets nothing follow the first {before} tokens: no output"
+            f" {found}",
         )

@@ -136,8 +136,8 @@ class TranslationJob(Job[Result]):
 
     @property
     def search_key(self) -> Hashable:
-        """The decoding; maximum and expected lengths belong to the sentences."""
-        return self.options.decoding
+        """The decoding; lengths belong to the sentences, and so do constraints, but one can make a search fail."""
+        return self.options.decoding, self.options.constraints
 
     def field(self, index: int) -> FieldPath:
         """An item of `sentences`."""

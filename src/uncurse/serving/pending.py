@@ -11,6 +11,7 @@ from typing import Any, Final, final
 
 from uncurse.scoring.decoding import Sentence
 from uncurse.scoring.result import Result
+from uncurse.search.allowed_tokens import ConstraintError
 from uncurse.search.trace import Trace
 from uncurse.serving.errors import DeadlineError, InvalidFieldError, SearchFailedError
 from uncurse.serving.jobs import Answer, Job
@@ -69,6 +70,8 @@ class PendingSentence:
 
     def fail(self, error: Exception) -> None:
         """Answer the request with an error; one that is not the client's concern is logged and not told."""
+        if isinstance(error, ConstraintError):
+            error = InvalidFieldError(self.request.job.field(self.index), error.reason)
         if isinstance(error, InvalidFieldError | DeadlineError):
             self.request.fail(error)
         elif not self.request.future.done():

@@ -21,6 +21,7 @@ from uncurse.serving.errors import InvalidFieldError
 from uncurse.serving.jobs import ExplanationJob, TranslationJob
 from uncurse.serving.limits import ServiceLimits
 from uncurse.translation.options import TranslationOptions
+from uncurse.translation.output_constraints import OutputConstraints
 from uncurse.translation.translator import Translator
 
 
@@ -98,6 +99,11 @@ class TranslationRequest(BaseModel):
     )
     length_ratio: LengthRatioField = None
     target_prefix: Line = Field(default="", description="How each translation must begin.")
+    only: list[Line] | None = Field(default=None, description="The translations that are allowed; null: all.")
+    ban: list[Line] = Field(default=[], description="Texts that no translation contains as whole words.")
+    no_repeat_ngram: Annotated[int, Field(ge=0, le=MAX_COUNT), BeforeValidator(_integer)] = Field(
+        default=0, description="No translation has so many tokens in a row twice; 0: any may."
+    )
     deadline: DeadlineField = None
 
     def job(self, translator: Translator, limits: ServiceLimits) -> TranslationJob:
@@ -117,6 +123,13 @@ class TranslationRequest(BaseModel):
             max_length=_max_length(self.max_length, predictor),
             target_prefix=self.target_prefix,
         )
+        with _blaming("only"):
+            only = OutputConstraints(only=None if self.only is None else tuple(self.only))
+            translator.constraint(only)
+        with _blaming("ban"):
+            constraints = replace(only, ban=tuple(self.ban), no_repeat_ngram=self.no_repeat_ngram)
+            translator.constraint(constraints)
+        options = replace(options, constraints=constraints)
         with _blaming("min_length"):
             options = replace(options, min_length=self.min_length)
         with _blaming("length_ratio"):

@@ -21,6 +21,7 @@ class HypothesisResponse(_StrictModel):
     text: str
     tokens: list[int] = Field(description="With </s>, without a target prefix.")
     log_prob: float | None = Field(description="S, the log-probability that the model gives it.")
+    token_log_probs: list[float] = Field(description="The log-probability of each token.")
     score: float | None
     length: int = Field(ge=0, description="In tokens, with </s>.")
 

@@ -16,3 +16,7 @@ class Tokenizer(Protocol):
     def decode(self, tokens: Sequence[int]) -> str:
         """The line that tokens spell; `</s>` is left out."""
         ...
+
+    def __hash__(self) -> int:
+        """What is made of a tokenizer's vocabulary is kept for it."""
+        ...

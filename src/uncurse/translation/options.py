@@ -10,6 +10,7 @@ from uncurse.lengths.limits import LinearLimit, MaxLength, PredictedLimit
 from uncurse.lengths.policy import LengthPolicy
 from uncurse.lengths.predictors import FixedRatio, LengthPredictor
 from uncurse.scoring.decoding import Decoding, checked_count
+from uncurse.translation.output_constraints import OutputConstraints
 
 
 @final
@@ -22,12 +23,16 @@ class TranslationOptions:
     min_length: int = 0
     length_ratio: float | None = None  # expect this many target tokens per source token, instead of predicting
     target_prefix: str = ""
+    constraints: OutputConstraints = field(default_factory=OutputConstraints)
+    distinct: bool = False  # no text twice in an n-best list
     batch_tokens: int = 1500  # source tokens that are searched for together
     truncate: bool = False  # cut lines that are too long instead of refusing them
 
     def __post_init__(self) -> None:
         checked_count("batch_tokens", self.batch_tokens)
         checked_count("min_length", self.min_length, low=0)
+        if self.distinct and self.decoding.n_best == 1:
+            raise UncurseError("distinct is not allowed: it needs an n_best above 1")
         if self.length_ratio is not None:
             FixedRatio(self.length_ratio)
             read = self.decoding.score is None or self.decoding.needs.expected_length

@@ -28,6 +28,8 @@ def output_settings(
         "min_length": options.min_length,
         "length_ratio": options.length_ratio,
         "target_prefix": options.target_prefix,
+        **options.constraints.settings(),
+        "distinct": options.distinct or None,
         "batch_tokens": options.batch_tokens,
         "truncate": options.truncate,
         "output": style,

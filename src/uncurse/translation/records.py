@@ -75,11 +75,12 @@ def record_of(translation: Translation) -> dict[str, Any]:
             "text": text,
             "tokens": list(hypothesis.tokens),
             "log_prob": hypothesis.log_prob,
+            "token_log_probs": list(hypothesis.log_probs),
             "score": _finite(hypothesis.score),
             "length": hypothesis.length,
         }
         for text, hypothesis in zip(translation.texts, hypotheses, strict=False)
-    ] or [{"text": "", "tokens": [], "log_prob": None, "score": None, "length": 0}]
+    ] or [{"text": "", "tokens": [], "log_prob": None, "token_log_probs": [], "score": None, "length": 0}]
     return {
         **best,
         "expected_length": translation.expected_length,

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import partial
 from typing import Any, Final, final
 
 import numpy as np
 
 from uncurse.arrays import Floats
+from uncurse.constraints.constraint import Constraint
 from uncurse.errors import UncurseError
-from uncurse.lengths.limits import MaxLength, parse_max_length
+from uncurse.lengths.limits import LinearLimit, MaxLength, parse_max_length
 from uncurse.lengths.policy import LengthPolicy
 from uncurse.lengths.predictors import LengthPredictor, fingerprint_of
 from uncurse.models.load import load_model
@@ -19,10 +22,13 @@ from uncurse.scoring.decoding import DEFAULT_BEAM_SIZE, Decoding, Sentence, Slot
 from uncurse.scoring.rescorer import Rescorer
 from uncurse.scoring.result import Certificate, Result
 from uncurse.scoring.stopping import StoppingRule
+from uncurse.search.allowed_tokens import ConstraintError
 from uncurse.search.search import Search
 from uncurse.search.trace import Trace
 from uncurse.text.tokenizer import Tokenizer
+from uncurse.translation.distinct_texts import Found, distinct_texts, naming
 from uncurse.translation.options import TranslationOptions
+from uncurse.translation.output_constraints import OutputConstraints
 from uncurse.translation.shards import Shard, shards_of
 from uncurse.version import VERSION
 
@@ -97,6 +103,10 @@ class Translator:
         min_length: int = 0,
         length_ratio: float | None = None,
         target_prefix: str = "",
+        only: Sequence[str] | None = None,
+        ban: Sequence[str] = (),
+        no_repeat_ngram: int = 0,
+        distinct: bool = False,
         batch_tokens: int = 1500,
         truncate: bool = False,
     ) -> list[Translation]:
@@ -104,8 +114,10 @@ class Translator:
 
         `score` defaults to F1-Norm if the model has a length predictor or a `length_ratio` is given, else to
         length norm. `max_length` is 100, "2x+10", "q0.95" or "predicted"; by default the 0.8 quantile of the
-        length where the predictor knows it, else 2x+10. With `truncate`, lines that are too long for the model
-        are cut, not refused.
+        length where the predictor knows it, else 2x+10. `only` lists the outputs that are allowed; no output
+        contains a text of `ban` as whole words, or an n-gram of `no_repeat_ngram` tokens twice. With `distinct`
+        no text is twice in an n-best list. With `truncate`, lines that are too long for the model are cut, not
+        refused.
         """
         if isinstance(lines, str):  # its letters would be the lines
             raise UncurseError("lines must be a list of lines, not one string")
@@ -116,6 +128,8 @@ class Translator:
             min_length=min_length,
             length_ratio=length_ratio,
             target_prefix=target_prefix,
+            constraints=OutputConstraints(None if only is None else tuple(only), tuple(ban), no_repeat_ngram),
+            distinct=distinct,
             batch_tokens=batch_tokens,
             truncate=truncate,
         )
@@ -153,7 +167,9 @@ class Translator:
         )
         advance(len(ready))
         given = 0
-        for place, sentence, result in self._searched([sources[index] for index in order], options):
+        search = partial(distinct_texts, self._searched, self._texts) if options.distinct else self._searched
+        found = search([sources[index] for index in order], options)
+        for place, sentence, result in naming(found, lambda place: shard.place(order[place])):
             index = order[place]
             ready[index] = self.translation(lines[index], sentence, result, source_truncated=index in cut)
             advance(1)
@@ -182,7 +198,13 @@ class Translator:
             return self._features([sources[index]], options)
 
         prefixes = [self._prefix(options)] * len(sources)
-        return self._policy(options).sentences(sources, prefixes, features, alone if len(sources) > 1 else None)
+        found = self._policy(options).sentences(sources, prefixes, features, alone if len(sources) > 1 else None)
+        constraint = self.constraint(options.constraints)
+        return found if constraint is None else [replace(sentence, constraint=constraint) for sentence in found]
+
+    def constraint(self, constraints: OutputConstraints) -> Constraint | None:
+        """What a search is told of which translations are allowed."""
+        return constraints.constraint(self._target, self.model.vocab_size, self.model.eos)
 
     def sentences_at(self, lines: Sequence[str], max_lengths: Sequence[MaxLength]) -> list[list[Sentence]]:
         """Build the `Sentence` of each line under several maximum lengths, [max_lengths][lines].
@@ -207,13 +229,18 @@ class Translator:
         self, line: str, sentence: Sentence, result: Result, source_truncated: bool = False
     ) -> Translation:
         """The texts of what a search found."""
-        texts = tuple(self._target.decode((*sentence.prefix, *each.tokens)) for each in result.hypotheses)
-        return Translation(line, texts, result, sentence.expected_length, source_truncated)
+        return Translation(line, self._texts(sentence, result), result, sentence.expected_length, source_truncated)
+
+    def _texts(self, sentence: Sentence, result: Result) -> tuple[str, ...]:
+        return tuple(self._target.decode((*sentence.prefix, *each.tokens)) for each in result.hypotheses)
 
     def _prefix(self, options: TranslationOptions) -> tuple[int, ...]:
         return tuple(self._target.encode([options.target_prefix])[0]) if options.target_prefix else ()
 
     def _policy(self, options: TranslationOptions) -> LengthPolicy:
+        trie = options.constraints.trie(self._target, self.model.eos)
+        if trie is not None and options.max_length is None:  # no output is longer
+            options = replace(options, max_length=LinearLimit(Fraction(0), trie.longest))
         return options.policy(self.predictor, self.model.max_target_length)
 
     def _features(self, sources: Sequence[tuple[int, ...]], options: TranslationOptions) -> Floats:
@@ -221,28 +248,29 @@ class Translator:
         predictor = options.predictor(self.predictor)
         return self.model.features(sources) if predictor is not None and predictor.levels else np.empty((0, 0))
 
-    def _searched(
-        self, sources: list[tuple[int, ...]], options: TranslationOptions
-    ) -> Iterator[tuple[int, Sentence, Result]]:
+    def _searched(self, sources: list[tuple[int, ...]], options: TranslationOptions) -> Iterator[Found]:
         """Search for sources of rising length; as sentences finish, others take their place."""
         search = Search(self.model, options.decoding)
         tickets: list[tuple[int, Sentence]] = []  # by ticket: the place of its source
         at = 0
-        while at < len(sources) or len(search):
-            room = 0 if at == len(sources) else max(1, options.batch_tokens // len(sources[at])) - len(search)
-            if room >= max(1, len(search) // JOIN_FRACTION):
-                sentences = self.sentences(sources[at : at + room], options)
-                search.join(sentences)
-                tickets.extend(enumerate(sentences, at))
-                at += len(sentences)
-            for ticket, result in search.advance():
-                place, sentence = tickets[ticket]
-                longer = self.retry(sentence, result, options)
-                if longer is None:
-                    yield place, sentence, result
-                else:
-                    search.join([longer])
-                    tickets.append((place, longer))
+        try:
+            while at < len(sources) or len(search):
+                room = 0 if at == len(sources) else max(1, options.batch_tokens // len(sources[at])) - len(search)
+                if room >= max(1, len(search) // JOIN_FRACTION):
+                    sentences = self.sentences(sources[at : at + room], options)
+                    tickets.extend(enumerate(sentences, at))
+                    search.join(sentences)
+                    at += len(sentences)
+                for ticket, result in search.advance():
+                    place, sentence = tickets[ticket]
+                    longer = self.retry(sentence, result, options)
+                    if longer is None:
+                        yield place, sentence, result
+                    else:
+                        tickets.append((place, longer))
+                        search.join([longer])
+        except ConstraintError as error:
+            raise ConstraintError(tickets[error.ticket][0], error.reason) from None
 
 
 def load_translator(options: ModelOptions) -> Translator:

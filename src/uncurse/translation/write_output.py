@@ -47,6 +47,7 @@ def _schema() -> pyarrow.Schema:
         ("text", pyarrow.string()),
         ("tokens", pyarrow.list_(pyarrow.int64())),
         ("log_prob", pyarrow.float64()),
+        ("token_log_probs", pyarrow.list_(pyarrow.float64())),
         ("score", pyarrow.float64()),
         ("length", pyarrow.int64()),
     ]

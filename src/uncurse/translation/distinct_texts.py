@@ -1,0 +1,49 @@
+"""N-best lists without equal texts, and errors that name the line at fault."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from uncurse.errors import UncurseError
+from uncurse.scoring.decoding import MAX_COUNT, Sentence
+from uncurse.scoring.result import Result
+from uncurse.search.allowed_tokens import ConstraintError
+from uncurse.translation.options import TranslationOptions
+
+Found = tuple[int, Sentence, Result]  # the place of a source, and what was found for it
+SearchFn = Callable[[list[tuple[int, ...]], TranslationOptions], Iterator[Found]]
+
+
+def distinct_texts(
+    search: SearchFn,
+    texts_of: Callable[[Sentence, Result], tuple[str, ...]],
+    sources: list[tuple[int, ...]],
+    options: TranslationOptions,
+) -> Iterator[Found]:
+    """Search for as many hypotheses as it takes to have n of different text; of equals the best stays.
+
+    What is proved of a longer list holds for its beginning.
+    """
+    wanted, places = options.decoding.n_best, list(range(len(sources)))
+    n_best = min(2 * wanted, MAX_COUNT)
+    while places:
+        more = replace(options, decoding=options.decoding.replace(n_best=n_best))
+        again = []
+        for place, sentence, result in search([sources[place] for place in places], more):
+            texts = texts_of(sentence, result)
+            best = [each for rank, each in enumerate(result.hypotheses) if texts.index(texts[rank]) == rank]
+            if len(best) < wanted and len(texts) == n_best < MAX_COUNT:
+                again.append(places[place])
+                continue
+            signature = f"{result.signature}|distinct:{wanted}"
+            yield places[place], sentence, replace(result, hypotheses=tuple(best[:wanted]), signature=signature)
+        places, n_best = sorted(again), min(2 * n_best, MAX_COUNT)
+
+
+def naming(found: Iterator[Found], line_of: Callable[[int], str]) -> Iterator[Found]:
+    """What was found; if a constraint allows nothing, the error names the line."""
+    try:
+        yield from found
+    except ConstraintError as error:
+        raise UncurseError(f"{line_of(error.ticket)}: {error.reason}") from error
