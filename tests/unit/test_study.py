@@ -24,7 +24,7 @@ from uncurse.search.forced_decoding import force_decode
 from uncurse.study.evaluate import evaluate
 from uncurse.study.findings import Findings
 from uncurse.study.methods import RAW
-from uncurse.study.plan import GROUPS, SystemPlan, read_plan
+from uncurse.study.plan import GROUPS, SystemPlan, read_plans
 from uncurse.study.report.extra_tables import tuning_table
 from uncurse.study.report.headline import headline
 from uncurse.study.report.write import all_tables
@@ -300,7 +300,48 @@ def test_a_wrong_plan_is_one_sentence(tmp_path: Path, text: str, message: str) -
     path = tmp_path / "plan.toml"
     path.write_text(f"{rest}{text}\n{sets if rest else ''}", encoding="utf-8")
     with pytest.raises(UncurseError, match=message):
-        read_plan(path)
+        read_plans(path)
+
+
+SETS_OF_TEXT = "dev = {source = 's', references = ['r']}\ntest = {source = 's', references = ['r']}\n"
+
+
+def test_every_text_of_a_plan_is_a_plan_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "plan.toml"
+    shared = "title = 'x'\nmodel = 'm'\nbeam_sizes = [5]\nexact = 3\n"
+    path.write_text(
+        f"{shared}[texts.one]\n{SETS_OF_TEXT}[texts.two]\nexact = 7\ntitle = 'y'\n{SETS_OF_TEXT}", encoding="utf-8"
+    )
+    plans = read_plans(path)
+    assert {name: (plan.title, plan.exact, plan.model) for name, plan in plans.items()} == {
+        "one": ("x: one", 3, "m"),
+        "two": ("y", 7, "m"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ("texts = 3", "texts must be a table of tables"),
+        ("[texts]", "texts must be a table of tables"),
+        ("[texts]\none = 3", "texts.one must be a table"),
+        (f"[texts.'../one']\n{SETS_OF_TEXT}", "a name has letters"),
+        (f"[texts.one]\nexakt = 3\n{SETS_OF_TEXT}", r"texts.one: unknown key 'exakt'; did you mean 'exact'\?"),
+        ("[texts.one]", "texts.one: the key 'dev' is missing"),
+    ],
+)
+def test_a_wrong_text_of_a_plan_is_one_sentence(tmp_path: Path, texts: str, message: str) -> None:
+    path = tmp_path / "plan.toml"
+    path.write_text(f"title = 'x'\nmodel = 'm'\nbeam_sizes = [5]\n{texts}\n", encoding="utf-8")
+    with pytest.raises(UncurseError, match=message):
+        read_plans(path)
+
+
+def test_the_plans_that_come_with_the_project_can_be_read() -> None:
+    folder = Path(__file__).parents[2] / "studies"
+    plans = {path.name: read_plans(path) for path in folder.glob("*.toml")}
+    assert list(plans["paper.toml"]) == ["msdocs", "pydocs", "bible", "news"]
+    assert all(plans.values())
 
 
 def test_the_beam_sizes_of_the_main_table_are_always_decoded() -> None:

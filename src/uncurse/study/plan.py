@@ -15,11 +15,12 @@ from uncurse.lengths.predictors import FixedRatio
 from uncurse.models.loaded_model import ModelOptions
 from uncurse.scoring.decoding import Slots, checked_count
 from uncurse.scoring.stopping import RULES
-from uncurse.storage.toml_config import read_settings
+from uncurse.storage.toml_config import built, read_toml
 from uncurse.study.methods import study_methods
 from uncurse.text.parallel import ParallelFiles
 
 GROUPS: Final = ("small", "large")  # beams whose means the main table shows
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")  # of a folder
 _RANGE: Final = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?(?:/(\d{1,5}))?")
 
 
@@ -159,6 +160,31 @@ class Plan:
         return "small" if beam_size < between else "large"
 
 
-def read_plan(path: Path) -> Plan:
-    """Read a plan; a key that does not exist is refused with the nearest that does."""
-    return read_settings(Plan, path)
+def read_plans(path: Path) -> dict[str, Plan]:
+    """Read the plans of a file, by name; a key that does not exist is refused with the nearest that does.
+
+    A file with tables `[texts.NAME]` is a plan for each of them: any key there takes the place of the same key of
+    the file. A file without is one plan, whose name is empty.
+    """
+    table = read_toml(path)
+    texts = table.pop("texts", None)
+    try:
+        if texts is None:
+            return {"": built(Plan, table, "")}
+        if not isinstance(texts, dict) or not texts:
+            raise UncurseError("texts must be a table of tables")
+        return {name: _plan_of_text(table, name, text) for name, text in texts.items()}
+    except UncurseError as error:
+        raise UncurseError(f"{path}: {error}") from error
+
+
+def _plan_of_text(table: Mapping[str, object], name: str, text: object) -> Plan:
+    if not _NAME.fullmatch(name):
+        raise UncurseError(f"texts.{name!r} is not allowed: a name has letters, digits, - and _")
+    if not isinstance(text, dict):
+        raise UncurseError(f"texts.{name} must be a table")
+    title = {"title": f"{table['title']}: {name}"} if "title" in table else {}
+    try:
+        return built(Plan, {**table, **title, **text}, "")
+    except UncurseError as error:
+        raise UncurseError(f"texts.{name}: {error}") from error

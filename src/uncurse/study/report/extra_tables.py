@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from sacrebleu.metrics.chrf import CHRF
-
 from uncurse.study.findings import Findings
 from uncurse.study.gains import GainBin
 from uncurse.study.methods import NORM
@@ -166,25 +164,6 @@ def tuning_table(findings: Findings) -> Table:
         " been best on test shows how much the choice on dev loses; it is used nowhere."
     )
     return Table("tuning", "Parameters chosen on dev", columns, rows_of(rows), note)
-
-
-def chrf_table(findings: Findings) -> Table:
-    """chrF at a usual and at a large beam size."""
-    plan = findings.study.plan
-    metrics = {
-        name: CHRF(lowercase=plan.lowercase, references=[list(each) for each in test_set.references])
-        for name, test_set in findings.study.test_sets.items()
-    }
-    places = [(name, size) for name in SETS for size in (plan.baseline_beam_size, plan.display_beam_size)]
-    rows = []
-    for method in findings.methods:
-        cells = [method.label]
-        for name, size in places:
-            texts = list(findings.at[name][size].outputs[method.name].texts)
-            cells.append(f"{metrics[name].corpus_score(texts, None).score:.2f}")
-        rows.append(cells)
-    columns = ("", *(f"{name}, b = {size}" for name, size in places))
-    return Table("chrf", "chrF", columns, rows_of(rows), str(metrics["test"].get_signature()))
 
 
 def costs_table(findings: Findings) -> Table:

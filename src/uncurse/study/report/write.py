@@ -6,7 +6,7 @@ from pathlib import Path
 
 from uncurse.storage.atomic import atomic_write
 from uncurse.study.findings import Findings
-from uncurse.study.report import extra_tables, paper_tables
+from uncurse.study.report import extra_tables, paper_tables, quality_tables
 from uncurse.study.report.figures import draw_figures
 from uncurse.study.report.headline import headline
 from uncurse.study.report.html_report import write_page
@@ -32,7 +32,8 @@ def all_tables(findings: Findings) -> list[Table]:
         extra_tables.lengths_table(findings),
         extra_tables.true_lengths_table(findings),
         extra_tables.tuning_table(findings),
-        extra_tables.chrf_table(findings),
+        quality_tables.chrf_table(findings),
+        quality_tables.similarity_table(findings),
         extra_tables.costs_table(findings),
     ]
     return [table for table in found if table.rows]
