@@ -9,8 +9,11 @@ import pytest
 import torch
 
 from uncurse import Decoding, Sentence, beam_search
+from uncurse.models.lstm.folder import load_folder
 from uncurse.models.lstm.network import AttentionalLSTM, LSTMShape
 from uncurse.models.lstm.step_model import LSTMStepModel, pad_sources
+from uncurse.models.pretrained_models import BUNDLED
+from uncurse.models.transformer.native.library import VARIABLE, WITHOUT, available_instruction_sets, load_library
 from uncurse.testing import check_step_model
 from uncurse.training.recipe import read_recipe
 
@@ -42,6 +45,32 @@ def test_step_by_step_log_probs_equal_teacher_forced_ones(input_feed: bool) -> N
             logits = network(*pad_sources([source]), torch.tensor([[steps.bos, *tokens[:-1]]]))[0]
         forced = logits.log_softmax(dim=-1)[torch.arange(len(tokens)), list(tokens)]
         assert np.abs(forced.numpy() - np.array(result.hypotheses[0].log_probs)).max() < 1e-5
+
+
+@pytest.mark.parametrize("instruction_set", available_instruction_sets())
+def test_the_output_layer_of_the_kernels_gives_what_pytorch_gives(instruction_set: str) -> None:
+    torch.manual_seed(1)
+    network = AttentionalLSTM(LSTMShape(12, 203, 8, 12, 0.3))
+    network.output.bias.detach().uniform_(-3.0, 3.0)
+    plain = LSTMStepModel(network, "tiny")
+    ours = LSTMStepModel(network, "tiny", load_library(instruction_set))
+    check_step_model(ours, SOURCES, tolerance=1e-5)
+    for k in (1, 7, 150, 203):
+        one, two = (
+            steps.step(steps.start(SOURCES), np.full(4, 1), k, attention=True)[0] for steps in (ours, plain)
+        )
+        if k < 203:  # all of them are in no order
+            assert (one.tokens == two.tokens).all()
+        in_order = -np.sort(-one.log_probs, axis=1), -np.sort(-two.log_probs, axis=1)
+        assert np.allclose(*in_order, atol=1e-5)
+
+
+def test_the_signature_of_an_lstm_says_which_kernels_ran(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, WITHOUT)
+    plain = load_folder(BUNDLED).model.signature
+    for name in available_instruction_sets():
+        monkeypatch.setenv(VARIABLE, name)
+        assert load_folder(BUNDLED).model.signature == f"{plain}-{name}"
 
 
 def test_attention_is_over_the_tokens_of_the_source() -> None:

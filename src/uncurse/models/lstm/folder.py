@@ -21,6 +21,7 @@ from uncurse.models.devices import device_of
 from uncurse.models.loaded_model import MAX_WEIGHT_BYTES, LoadedModel
 from uncurse.models.lstm.network import AttentionalLSTM, LSTMShape, network_of
 from uncurse.models.lstm.step_model import LSTMStepModel
+from uncurse.models.transformer.native.library import chosen_library
 from uncurse.storage.atomic import atomic_write, read_regular_file
 from uncurse.storage.strict_json import read_json
 from uncurse.storage.toml_config import built
@@ -100,7 +101,9 @@ def load_folder(folder: Path, device: str = "cpu") -> LoadedModel:
         network = network_of(shape, load_tensors(contents[WEIGHTS]))
     except (SafetensorError, KeyError, UncurseError) as error:
         raise UncurseError(f"{folder / WEIGHTS} does not fit {folder / DESCRIPTION}: {error}") from error
-    model = LSTMStepModel(network.to(device_of(device)), f"lstm-{fingerprint}")
+    library = chosen_library() if device_of(device).type == "cpu" else None
+    kernels = "" if library is None else f"-{library.instruction_set}"
+    model = LSTMStepModel(network.to(device_of(device)), f"lstm-{fingerprint}{kernels}", library)
     predictor = find_predictor(folder, fingerprint)
     return LoadedModel(
         model=model,

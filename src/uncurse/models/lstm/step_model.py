@@ -15,6 +15,9 @@ from uncurse.models.encoder_cache import CachedEncoder
 from uncurse.models.lstm.network import AttentionalLSTM, DecoderState, EncoderOutput
 from uncurse.models.ragged import RaggedRows
 from uncurse.models.tensors import pad_and_concat, to_float64
+from uncurse.models.transformer.native.library import Library
+from uncurse.models.transformer.native.network import PackedLayer
+from uncurse.models.transformer.quantization import Weight
 from uncurse.search.step_model import Continuations
 from uncurse.text.sentencepiece_tokenizer import BOS, EOS
 
@@ -65,8 +68,12 @@ class LSTMStepModel:
     max_source_length: Final = None
     max_target_length: Final = None
 
-    def __init__(self, network: AttentionalLSTM, signature: str) -> None:
+    def __init__(self, network: AttentionalLSTM, signature: str, library: Library | None = None) -> None:
         self._network = network.eval()
+        self._output = None  # the output layer on the C++ kernels; its weights are those of now
+        if library is not None:
+            weight, bias = Weight(network.output.weight.detach()), network.output.bias.detach()
+            self._output = PackedLayer(library, weight, bias, int8=False)
         self._encoder = CachedEncoder(self._encode)
         self._device = network.output.bias.device
         self.signature = signature
@@ -81,8 +88,12 @@ class LSTMStepModel:
     @torch.inference_mode()
     def step(self, state: LSTMState, tokens: Ints, k: int, attention: bool) -> tuple[Continuations, LSTMState]:
         """Feed each row its token; the k best next tokens, without a log-softmax of the whole vocabulary."""
-        logits, received, after = self._logits(state, tokens, attention)
-        values, ids = logits.topk(min(k, self.vocab_size), dim=1)
+        attended, received, after = self._advance(state, tokens, attention)
+        k = min(k, self.vocab_size)
+        if self._output is not None:
+            return Continuations(*self._output.top_k(attended.numpy(), k), received), after
+        logits = self._network.logits(attended)
+        values, ids = logits.topk(k, dim=1)
         log_probs = values - logits.logsumexp(dim=1, keepdim=True)
         return Continuations(ids.cpu().numpy(), to_float64(log_probs), received), after
 
@@ -91,20 +102,21 @@ class LSTMStepModel:
         self, state: LSTMState, tokens: Ints, candidates: Ints, attention: bool
     ) -> tuple[Continuations, LSTMState]:
         """Feed each row its token; what its candidates have, [rows, k]."""
-        logits, received, after = self._logits(state, tokens, attention)
+        attended, received, after = self._advance(state, tokens, attention)
+        logits = self._network.logits(attended)
         values = logits.gather(1, torch.from_numpy(candidates).to(self._device))
         log_probs = values - logits.logsumexp(dim=1, keepdim=True)
         return Continuations(candidates, to_float64(log_probs), received), after
 
-    def _logits(self, state: LSTMState, tokens: Ints, attention: bool) -> tuple[Tensor, Floats | None, LSTMState]:
-        """The logits after each row's token, [rows, vocab_size], what the source received, and the new state."""
+    def _advance(self, state: LSTMState, tokens: Ints, attention: bool) -> tuple[Tensor, Floats | None, LSTMState]:
+        """What the output layer reads after each row's token, what the source received, and the new state."""
         network = self._network
         embedded = network.embed_target(torch.from_numpy(np.asarray(tokens)).to(self._device))
         outputs, decoder = network.advance(state.decoder, embedded)
         attended, weights = self._attend(state, outputs)
         received = to_float64(weights) if attention else None
         after = LSTMState(state.encoded, decoder._replace(feed=attended), state.sentence)
-        return network.logits(attended), received, after
+        return attended, received, after
 
     @torch.inference_mode()
     def features(self, sources: Sequence[Sequence[int]]) -> Floats:

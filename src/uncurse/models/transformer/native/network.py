@@ -43,12 +43,24 @@ class PackedLayer:
         values, step = weight.quantize() if int8 else (weight.dequantize(), None)
         given = [None if part is None else part.contiguous() for part in (values, step, bias)]
         pointers = [None if part is None else part.data_ptr() for part in given]
-        self._delete = library.linear_delete
+        self._library, self._delete = library, library.linear_delete
         self.outputs, self.inputs = values.shape
         self.pointer = library.linear_new(self.outputs, self.inputs, *pointers)
 
     def __del__(self) -> None:
         self._delete(self.pointer)
+
+    def top_k(self, rows: NDArray[np.float32], k: int) -> tuple[Ints, Floats]:
+        """As an output layer: ids and log-probabilities of the k most likely tokens, [rows, k]."""
+        every = 4 * k > self.outputs  # most of them, as in forced decoding
+        given = np.ascontiguousarray(rows, dtype=np.float32)
+        ids, log_probs = np.empty((len(rows), k), np.int64), np.empty((len(rows), self.outputs if every else k))
+        pointers = address(given), 0 if every else k, address(ids), address(log_probs)
+        self._library.top_k(self.pointer, torch.get_num_threads(), len(rows), *pointers)
+        if every:
+            ids = _best(log_probs, k)
+            log_probs = np.take_along_axis(log_probs, ids, axis=1)
+        return ids, log_probs
 
 
 @final
