@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -95,8 +96,9 @@ def test_a_line_without_an_end_is_refused(tmp_path: Path) -> None:
         ('{"text": "\\ud800"}', "line 1: not valid Unicode"),
         ('{"text": "a\\nb"}', "line 1: the text has more than one line"),
         ('{"text": 7}', "line 1: 'text' is missing or is not a string"),
-        ('{"text": "a", "text": "b"}', "line 1: not JSON"),
-        ("[" * 100_000, "line 1: not JSON"),
+        ('{"text": "a", "text": "b"}', "line 1 is not valid JSON: a key is there twice"),
+        ("[" * 100_000, "line 1 is not valid JSON: it is nested too deeply"),
+        ("yes", "line 1 is not valid JSON"),
     ],
 )
 def test_a_record_that_is_no_sentence_is_named(tmp_path: Path, records: str, complaint: str) -> None:
@@ -134,6 +136,38 @@ def test_a_repeated_text_is_held_once(tmp_path: Path) -> None:
     assert len(next(lines)) == LONGEST_LINE
     assert pyarrow.total_allocated_bytes() - before < 1 << 25  # and not a gigabyte
     lines.close()  # type: ignore[attr-defined]
+
+
+def test_a_small_table_that_would_take_gigabytes_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    spaces = pyarrow.table({"text": [f"{index}".ljust(LONGEST_LINE) for index in range(100)]})
+    pyarrow.parquet.write_table(spaces, path, compression="zstd", use_dictionary=False)
+    assert path.stat().st_size < 1 << 17
+    before = pyarrow.total_allocated_bytes()
+    with pytest.raises(UncurseError, match=r"a\.parquet is out of proportion: its column 'text' would take 1048"):
+        next(read_sentences([path]))
+    assert pyarrow.total_allocated_bytes() - before < 1 << 20
+
+
+def test_long_rows_of_a_table_are_not_held_together(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    long = [random.Random(index).randbytes(LONGEST_LINE // 8).hex() for index in range(300)]
+    table = pyarrow.table({"text": long})
+    pyarrow.parquet.write_table(table, path, compression="none", use_dictionary=False, write_batch_size=1)
+    before = pyarrow.total_allocated_bytes()
+    lines = read_sentences([path])
+    assert [next(lines) for _ in range(200)] == long[:200]
+    assert pyarrow.total_allocated_bytes() - before < 20 * LONGEST_LINE  # and not 75
+    lines.close()  # type: ignore[attr-defined]
+
+
+def test_a_table_whose_text_is_not_unicode_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    ends = pyarrow.py_buffer(b"\0\0\0\0\2\0\0\0")
+    invalid = pyarrow.Array.from_buffers(pyarrow.string(), 1, [None, ends, pyarrow.py_buffer(b"\xff\xfe")])
+    pyarrow.parquet.write_table(pyarrow.table({"text": invalid}), path)
+    with pytest.raises(UncurseError, match=r"a\.parquet, row 1: not valid UTF-8"):
+        list(read_sentences([path]))
 
 
 def test_a_translation_stays_on_its_line() -> None:

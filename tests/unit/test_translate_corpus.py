@@ -111,11 +111,11 @@ def test_sentences_are_the_same_from_every_format(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.jsonl", b'{"text": "a"}\n{"text": \n', "line 2: not JSON"),
+        ("a.jsonl", b'{"text": "a"}\n{"text": \n', "line 2 is not valid JSON"),
         ("a.jsonl", b'{"text": "a"}\n["b"]\n', "line 2: 'text' is missing"),
         ("a.jsonl", b'{"text": 7}\n', "line 1: 'text' is missing"),
         ("a.jsonl", b'{"text": "a\\nb"}\n', "line 1: the text has more than one line"),
-        ("a.jsonl", b"[" * 100_000 + b"\n", "line 1: not JSON"),
+        ("a.jsonl", b"[" * 100_000 + b"\n", "line 1 is not valid JSON"),
         ("a.jsonl", b'{"text": "a"}\n\xff\n', "line 2: not valid UTF-8"),
         ("a.parquet", b"PAR1 and no more", "is not a valid Parquet file"),
     ],
@@ -194,6 +194,11 @@ def test_a_worker_that_lies_about_its_shard_is_found_out(tmp_path: Path, style: 
         ShardOutput(honest[0].input, honest[0].content + honest[1].content, {}),
         ShardOutput(honest[0].input, b"\xff\n\n", {}),
         ShardOutput(honest[0].input, b"", {}),
+        ShardOutput(honest[0].input, honest[0].content.decode(), {}),  # type: ignore[arg-type]
+        ShardOutput(honest[0].input, honest[0].content, None),  # type: ignore[arg-type]
+        ShardOutput(honest[0].input, honest[0].content, {"truncated_outputs": "many"}),  # type: ignore[dict-item]
+        ShardOutput(honest[0].input, honest[0].content, {"truncated_outputs": len(SHARDS[0].lines) + 1}),
+        ShardOutput(honest[0].input, honest[0].content, {"no such count": 1}),
     ]
     for number, lie in enumerate(lies):
         with ResumableOutput(tmp_path / f"out{number}", SETTINGS, resume=False) as output:
@@ -269,7 +274,7 @@ def test_tables_that_cannot_be_meant_are_refused(
         list(read_sentences([written(tmp_path / "a.parquet", table)]))
 
 
-@pytest.mark.parametrize("value", ['["a"]', "{}", '"\\ud800"'])
+@pytest.mark.parametrize("value", ['["a"]', "{}", "true", '"\\ud800"'])
 def test_an_id_that_names_nothing_is_refused(tmp_path: Path, value: str) -> None:
     (tmp_path / "a.jsonl").write_text(f'{{"text": "a", "id": {value}}}', encoding="utf-8")
     with pytest.raises(UncurseError, match=r"a\.jsonl, line 1: ('id' is neither|not valid Unicode)"):

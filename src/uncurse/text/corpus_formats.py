@@ -8,15 +8,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import Any, Final, final
 
 from uncurse.errors import UncurseError
 from uncurse.storage.strict_json import parse_json
 from uncurse.text.arriving_lines import ArrivingLines
 from uncurse.text.lines import LONGEST_LINE, LineStream, decode_lines
-
-if TYPE_CHECKING:
-    import pyarrow
+from uncurse.text.parquet_rows import read_rows
 
 FIELD: Final = "text"  # the field of a JSON line, or the column of a Parquet file, that holds the sentence
 ID: Final = "id"  # and the one that names it, if there is any
@@ -94,43 +92,16 @@ def _text_lines(stream: LineStream, name: str) -> Iterator[CorpusLine]:
 def _json_line(line: CorpusLine) -> CorpusLine:
     try:
         found = parse_json(line.text)
-    except UncurseError:
-        raise UncurseError(f"{line.place}: not JSON") from None
+    except UncurseError as error:
+        raise UncurseError(f"{line.place} is not valid JSON: {error}") from None
     table = found if isinstance(found, dict) else {}
     return CorpusLine(_sentence(table.get(FIELD), line.place), line.place, _id(table.get(ID), line.place))
 
 
 def _rows(path: Path) -> Iterator[CorpusLine]:
-    import pyarrow.parquet
-
-    try:
-        schema = pyarrow.parquet.read_schema(path)
-        columns = [name for name in (FIELD, ID) if name in schema.names]
-        _check_columns(schema, path)
-        # Parquet stores a repeated text once; as a dictionary it takes no more memory when it is read.
-        with pyarrow.parquet.ParquetFile(path, read_dictionary=columns) as file:
-            number = 0
-            for batch in file.iter_batches(columns=columns):
-                ids = batch.column(ID) if ID in columns else [None] * len(batch)
-                for text, value in zip(batch.column(FIELD), ids, strict=True):
-                    number += 1
-                    place = f"{path}, row {number}"
-                    yield CorpusLine(_sentence(text.as_py(), place), place, _id(value and value.as_py(), place))
-    except pyarrow.ArrowException as error:
-        raise UncurseError(f"{path} is not a valid Parquet file: {error}") from None
-
-
-def _check_columns(schema: pyarrow.Schema, path: Path) -> None:
-    """Refuse columns that are missing, doubled, or so nested that a small file could hold gigabytes."""
-    import pyarrow
-
-    for name in (FIELD, ID):
-        count = schema.names.count(name)
-        if count > 1 or (name == FIELD and not count):
-            found = ", ".join(schema.names)
-            raise UncurseError(f"{path} must have one column {name!r}; it has the columns {found}")
-        if count and pyarrow.types.is_nested(schema.field(name).type):
-            raise UncurseError(f"{path}: the column {name!r} is not a column of strings")
+    for number, (text, value) in enumerate(read_rows(path, FIELD, ID), start=1):
+        place = f"{path}, row {number}"
+        yield CorpusLine(_sentence(text, place), place, _id(value, place))
 
 
 def _sentence(text: Any, place: str) -> str:  # noqa: ANN401  (whatever was in the file)
@@ -147,9 +118,11 @@ def _sentence(text: Any, place: str) -> str:  # noqa: ANN401  (whatever was in t
 def _id(value: Any, place: str) -> str | float | None:  # noqa: ANN401  (whatever was in the file)
     if isinstance(value, str):
         return _valid(value, place)
-    if value is not None and (not isinstance(value, int | float) or not math.isfinite(value)):
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if value is not None and not is_number:
         raise UncurseError(f"{place}: {ID!r} is neither a string nor a number")
-    return value
+    number: float | None = value
+    return number
 
 
 def _valid(text: str, place: str) -> str:

@@ -43,7 +43,10 @@ class Style(Enum):
         if self is Style.TEXT:
             right = len(lines) - 1 == len(shard.lines)
         elif self is Style.JSON:
-            right = [parse_json(line)["line"] for line in lines[:-1]] == [*expected]
+            found = [parse_json(line) for line in lines[:-1]]
+            right = [(each["line"], each["source"]) for each in found] == [
+                *zip(expected, shard.lines, strict=True)
+            ]
         else:
             numbers = [int(line.partition(" ")[0]) + 1 for line in lines[:-1]]
             right = [*dict.fromkeys(numbers)] == [*expected]

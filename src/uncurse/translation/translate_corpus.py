@@ -12,7 +12,7 @@ from uncurse.errors import UncurseError
 from uncurse.executors.local import Executor, JobFailure
 from uncurse.text.corpus_formats import CorpusFormat
 from uncurse.translation.options import TranslationOptions
-from uncurse.translation.records import Style, counts_of
+from uncurse.translation.records import COUNTED, Style, counts_of
 from uncurse.translation.resumable_output import ResumableOutput
 from uncurse.translation.shards import Shard
 from uncurse.translation.translator import Translator
@@ -32,7 +32,12 @@ class ShardOutput:
         """Raise an `UncurseError` if it is not what was asked for, whatever a worker says."""
         if self.input != shard.digest:
             raise UncurseError("it is of other lines")
+        if not isinstance(self.content, bytes):
+            raise UncurseError("it has no text")
         style.check(self.content, shard)
+        for name, count in self.counts.items():
+            if name not in COUNTED or type(count) is not int or not 0 < count <= len(shard.lines):
+                raise UncurseError("its counts are wrong")
 
 
 @final
