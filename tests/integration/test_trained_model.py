@@ -229,8 +229,14 @@ def test_score_agrees_with_the_search(
         (["translate", "--model", "{model}", "{bad}"], "bad, line 2: not valid UTF-8"),
         (["translate", "--model", "{model}", "{missing}"], "there is no file"),
         (["translate", "--model", "{missing}"], "is neither a folder with a model nor"),
-        (["translate", "--model", "{model}", "--beam-size", "0"], "Invalid value for '--beam-size'"),
-        (["translate", "--model", "{model}", "--beam-size", "x"], "Invalid value for '--beam-size'"),
+        (
+            ["translate", "--model", "{model}", "--beam-size", "0"],
+            "--beam-size 0 is not allowed: it must be at least 1",
+        ),
+        (
+            ["translate", "--model", "{model}", "--beam-size", "x"],
+            "--beam-size x is not allowed: it must be a whole number",
+        ),
         (["translate", "--model", "{model}", "--out", "{folder}"], "is a folder: name a file"),
         (["translate", "--model", "{model}", "--device", "gpu"], "device 'gpu' cannot be used here"),
         (["translate", "--model", "{model}", "--device", "meta"], "cpu, cuda, mps"),

@@ -187,8 +187,8 @@ def test_a_wrong_option_is_one_line_and_exit_status_2(tmp_path: Path, capsys: py
         return told.err
 
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        assert "cannot listen at 127.0.0.1" in fails("--port", str(taken.getsockname()[1]))
-    assert "cannot listen at 192.0.2.1:8000" in fails("--host", "192.0.2.1")
+        assert "cannot listen on 127.0.0.1" in fails("--port", str(taken.getsockname()[1]))
+    assert "cannot listen on 192.0.2.1:8000" in fails("--host", "192.0.2.1")
     assert "No such file" in fails("--token-file", str(tmp_path / "none"))
     for content in ("", "two words", "zwölf"):
         (tmp_path / "token").write_text(content, encoding="utf-8")

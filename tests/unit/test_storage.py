@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import errno
 import os
+import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+import uncurse
 from uncurse import UncurseError
+from uncurse.serving.server import read_token
 from uncurse.storage.atomic import atomic_file, atomic_write, folder_lock, read_regular_file, remove_partial
 from uncurse.storage.checksums import CHECKSUM, dump_checksummed, load_checksummed
-from uncurse.storage.strict_json import parse_json
+from uncurse.storage.strict_json import parse_json, read_json
+from uncurse.training.checkpoint import load_checkpoint
+from uncurse.training.log import read_log
 
 
 def test_a_folder_is_locked_once_and_free_again_after_an_error(tmp_path: Path) -> None:
@@ -61,6 +67,36 @@ def test_only_regular_files_of_a_sane_size_are_read(tmp_path: Path) -> None:
             read_regular_file(path, 1000)
     with pytest.raises(FileNotFoundError):
         read_regular_file(tmp_path / "none", 1000)
+
+
+@pytest.mark.parametrize("read", [load_checkpoint, read_log, read_token, read_json])
+def test_no_reader_waits_for_a_pipe(tmp_path: Path, read: Callable[[Path], object]) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UncurseError, match="pipe is not a regular file"):
+        read(tmp_path / "pipe")
+
+
+# Text can come from a pipe; the rest was written or verified just before, or comes with the program.
+READ_OTHERWISE = {
+    "cli/env.py",
+    "models/archive.py",
+    "scoring/registry.py",
+    "storage/atomic.py",
+    "study/baseline/phrase_based.py",
+    "study/baseline/phrase_learning.py",
+    "study/report/plot_style.py",
+    "text/corpus_formats.py",
+    "text/lines.py",
+    "web/document.py",
+}
+
+
+def test_files_are_read_by_one_function() -> None:
+    """A new reader must refuse devices and pipes, too."""
+    root = Path(uncurse.__file__).parent
+    reads = re.compile(r"read_bytes\(\)|read_text\(|(?<!\bos)(?<!archive)(?<!history)\.open\((?!.*\"[wx])")
+    found = {path.relative_to(root).as_posix() for path in root.rglob("*.py") if reads.search(path.read_text())}
+    assert found - READ_OTHERWISE == set()
 
 
 def test_a_checksum_detects_every_change() -> None:

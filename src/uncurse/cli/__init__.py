@@ -13,6 +13,7 @@ import typer
 from uncurse.cli.env import env
 from uncurse.cli.explain import explain
 from uncurse.cli.fit_length import fit_length
+from uncurse.cli.messages import message_of
 from uncurse.cli.methods import methods
 from uncurse.cli.models import models_app
 from uncurse.cli.options import InterruptedRun
@@ -78,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _give_up_output()
         if isinstance(error, BrokenPipeError):  # the reader has seen enough
             return
-        _fail(_message(error) or type(error).__name__)
+        _fail(message_of(error) or type(error).__name__)
     except MemoryError:
         _fail("there is not enough memory for this")
     except KeyboardInterrupt:
@@ -97,20 +98,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         typer.echo("uncurse: interrupted", err=True)
     if status:
         sys.exit(status)
-
-
-def _message(error: typer.TyperException | UncurseError | OSError) -> str:
-    if isinstance(error, OSError) and error.strerror:  # without the number, and the file first
-        names = " → ".join(
-            dict.fromkeys(str(name) for name in (error.filename, error.filename2) if name is not None)
-        )
-        return f"{names}: {error.strerror}" if names else error.strerror
-    if not isinstance(error, typer.TyperException):
-        return str(error)
-    message = error.format_message()
-    if message.startswith("No such option: --plugin"):
-        return "--plugin comes before the subcommand: uncurse --plugin FILE translate …"
-    return message
 
 
 def _report_bug(error: Exception) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -18,6 +19,16 @@ if TYPE_CHECKING:
     from uncurse.translation.options import TranslationOptions
     from uncurse.translation.translator import Translator
 
+# The record of an empty source line, which no model is asked about.
+NO_SOURCE: Final[Mapping[str, Any]] = {
+    "log_prob": None,
+    "length": 0,
+    "expected_length": None,
+    "tokens": [],
+    "log_probs": [],
+    "scores": {},
+}
+
 
 @with_model_options
 def score(
@@ -29,7 +40,10 @@ def score(
     length_ratio: LengthRatio = None,
     threads: Threads = 0,
 ) -> None:
-    """Force-decode given translations: log-probability, token by token, and every score, as JSON lines."""
+    """Force-decode given translations and print a JSON record for each: log-probabilities and every score.
+
+    An empty source line has a record without numbers.
+    """
     from uncurse.text.lines import read_lines
     from uncurse.translation.options import TranslationOptions
     from uncurse.translation.translator import load_translator
@@ -40,20 +54,26 @@ def score(
     use_threads(threads)
     translator = load_translator(model_options)
     options = TranslationOptions(length_ratio=length_ratio)
-    for line, translation in zip(sources, targets, strict=True):
-        record = _scored(translator, line, translation, options, beam_size, reward)
+    for number, (line, translation) in enumerate(zip(sources, targets, strict=True), start=1):
+        try:
+            record = _scored(translator, line, translation, options, beam_size, reward)
+        except UncurseError as error:
+            raise UncurseError(f"{source} and {target}, line {number}: {error}") from error
         typer.echo(json.dumps(record, ensure_ascii=False))
 
 
 def _scored(
     translator: Translator, line: str, translation: str, options: TranslationOptions, beam_size: int, reward: float
-) -> dict[str, Any]:
+) -> Mapping[str, Any]:
     from uncurse.scoring.rescorer import Source
     from uncurse.search.explain import scores_of_target, standard_scores
     from uncurse.search.forced_decoding import force_decode
     from uncurse.search.record import record
 
-    (sentence,) = translator.sentences([translator.encode(line)], options)
+    tokens = translator.encode(line)
+    if not tokens:
+        return NO_SOURCE
+    (sentence,) = translator.sentences([tokens], options)
     (forced,) = force_decode(translator.model, [sentence.source], [translator.encode_target(translation)])
     (trace,) = record(translator.model, [sentence], beam_size)
     expected = sentence.expected_length

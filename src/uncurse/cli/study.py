@@ -31,10 +31,17 @@ class Baseline(StrEnum):
     PHRASE_BASED = "phrase-based"
 
 
-study_app = typer.Typer(help="The study of the paper for any model.", no_args_is_help=True)
+study_app = typer.Typer(help="Compare scores, stopping rules and beam sizes on a test set.", rich_markup_mode=None)
 PlanFile = Annotated[Path, typer.Argument(help="A TOML plan; see studies/.")]
 Out = Annotated[Path, typer.Option(help="The folder of the study.")]
 Data = Annotated[Path, typer.Option(help="Where the plan's text files are.")]
+
+
+@study_app.callback(invoke_without_command=True)
+def study(context: typer.Context) -> None:
+    """Compare scores, stopping rules and beam sizes on a test set."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
 
 
 @study_app.command()
@@ -137,6 +144,8 @@ def baseline(
 
 def _baseline(plan: Plan, data: Path, folder: Path) -> None:
     """Train the system of one plan and translate its test sets."""
+    from uncurse.storage.atomic import read_regular_file
+    from uncurse.storage.strict_json import MAX_BYTES
     from uncurse.study.baseline.phrase_based import train_phrase_based, translate_phrase_based
     from uncurse.text.lines import read_lines
     from uncurse.text.parallel import ParallelFiles
@@ -148,7 +157,7 @@ def _baseline(plan: Plan, data: Path, folder: Path) -> None:
     training = [located(corpus.source, corpus.targets) for corpus in plan.training]
     dev = located(plan.dev.source, plan.dev.references)
     train_phrase_based(training, dev, model, plan.lowercase, lambda text: typer.echo(text, err=True))
-    settings = (model / "model.json").read_text()
+    settings = read_regular_file(model / "model.json", MAX_BYTES).decode()
     for name, files in (("dev", plan.dev), ("test", plan.test)):
         lines = read_lines(data / files.source)
         translate = partial(translate_phrase_based, model, lowercase=plan.lowercase)

@@ -39,9 +39,9 @@ class LengthPredictor(Protocol):
 @final
 @dataclass(frozen=True)
 class FixedRatio:
-    """`L = ratio · |x|`."""
+    """`L = length_ratio · |x|`."""
 
-    ratio: float = parameter("target tokens per source piece", low=0.0, low_open=True, high=1000.0)
+    length_ratio: float = parameter("target tokens per source piece", low=0.0, low_open=True, high=1000.0)
     levels = ()
 
     def __post_init__(self) -> None:
@@ -49,7 +49,7 @@ class FixedRatio:
 
     def predict(self, source_lengths: Ints, features: Floats) -> Floats:
         """A fixed number of target tokens per source piece."""
-        return proportional_length(self.ratio, source_lengths)
+        return proportional_length(self.length_ratio, source_lengths)
 
     def quantile(self, level: float, source_lengths: Ints, features: Floats) -> Floats:
         """Unknown."""

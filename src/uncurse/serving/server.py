@@ -15,7 +15,9 @@ from uncurse.models.pretrained_models import BUNDLED
 from uncurse.serving.app import Service
 from uncurse.serving.connection import guarded_protocol
 from uncurse.serving.limits import MAX_HEADER_BYTES
+from uncurse.storage.atomic import read_regular_file
 
+MAX_TOKEN_BYTES: Final = 1 << 12  # a header has room for four times as much
 KEEP_ALIVE: Final = 15  # seconds that an idle connection stays open
 
 
@@ -25,7 +27,8 @@ def listen(host: str, port: int) -> socket.socket:
         (family, _, _, _, address), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         return socket.create_server(address[:2], family=family, backlog=1024)
     except OSError as error:
-        raise UncurseError(f"cannot listen at {host}:{port}: {error.strerror or error}") from None
+        reason = (error.strerror or str(error)).partition(" (while attempting")[0]  # the address is named already
+        raise UncurseError(f"cannot listen on {host}:{port}: {reason}") from None
 
 
 def url_of(listening: socket.socket) -> str:
@@ -41,7 +44,7 @@ def is_loopback(listening: socket.socket) -> bool:
 
 def read_token(path: Path) -> str:
     """The token in a file, without the white space around it."""
-    token = path.read_text(encoding="utf-8").strip()
+    token = read_regular_file(path, MAX_TOKEN_BYTES).decode("ascii", "replace").strip()
     if not token or not token.isascii() or not token.isprintable() or " " in token:
         raise UncurseError(f"{path} must contain one token: printable ASCII without spaces")
     return token

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Final, final
 
 import torch
 from safetensors import SafetensorError
@@ -14,8 +14,10 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from uncurse.errors import UncurseError
-from uncurse.storage.atomic import atomic_write
+from uncurse.storage.atomic import atomic_write, read_regular_file
 from uncurse.storage.strict_json import in_order, parse_json
+
+MAX_BYTES: Final = 1 << 37  # of a checkpoint: weights and the two moments of Adam
 
 
 @final
@@ -37,7 +39,7 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
 
 def load_checkpoint(path: Path) -> Checkpoint:
     """Read a checkpoint; a damaged one is an error."""
-    return parse_checkpoint(path.read_bytes(), path)
+    return parse_checkpoint(read_regular_file(path, MAX_BYTES), path)
 
 
 def parse_checkpoint(content: bytes, path: Path) -> Checkpoint:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,9 +12,10 @@ from typing import Final, final
 from torch.utils.tensorboard import SummaryWriter
 
 from uncurse.errors import UncurseError
-from uncurse.storage.atomic import atomic_write
+from uncurse.storage.atomic import atomic_write, read_regular_file
 from uncurse.training.plot import plot_history
 
+MAX_BYTES: Final = 1 << 26  # a row has a hundred
 LOG_COLUMNS: Final = (
     "step",
     "epoch",
@@ -28,9 +30,9 @@ LOG_COLUMNS: Final = (
 def read_log(path: Path) -> list[dict[str, str]]:
     """The rows of a run's log."""
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            reader = csv.DictReader(file, strict=True)
-            rows = list(reader)
+        text = read_regular_file(path, MAX_BYTES).decode("utf-8")
+        reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+        rows = list(reader)
         if tuple(reader.fieldnames or ()) != LOG_COLUMNS:
             raise UncurseError(f"its columns are not {', '.join(LOG_COLUMNS)}")
         for row in rows:

@@ -11,9 +11,11 @@ from typing import Final, final
 from torch import Tensor
 
 from uncurse.errors import UncurseError
-from uncurse.storage.atomic import atomic_write, folder_lock, remove_partial
+from uncurse.storage.atomic import atomic_write, folder_lock, read_regular_file, remove_partial
 from uncurse.storage.toml_config import built
+from uncurse.text.sentencepiece_tokenizer import MAX_BYTES as MAX_TOKENIZER_BYTES
 from uncurse.text.sentencepiece_tokenizer import SentencePieceTokenizer
+from uncurse.training.checkpoint import MAX_BYTES as MAX_CHECKPOINT_BYTES
 from uncurse.training.checkpoint import Checkpoint, parse_checkpoint, save_checkpoint
 from uncurse.training.distributed import ProcessGroup
 from uncurse.training.log import TrainingLog
@@ -63,7 +65,7 @@ class RunFolder:
                 trained = train()
                 self.path.mkdir(parents=True, exist_ok=True)
                 atomic_write(path, trained.model)
-            content = path.read_bytes()
+            content = read_regular_file(path, MAX_TOKENIZER_BYTES)
         try:
             return SentencePieceTokenizer(self._processes.broadcast_from_rank0(content))
         except UncurseError as error:
@@ -87,7 +89,7 @@ class RunFolder:
         if self._processes.is_rank_zero:
             if not path.exists():
                 save_checkpoint(path, expected.checkpoint(tensors))
-            content = path.read_bytes()
+            content = read_regular_file(path, MAX_CHECKPOINT_BYTES)
         checkpoint = parse_checkpoint(self._processes.broadcast_from_rank0(content), path)
         try:
             metadata = built(RunMetadata, checkpoint.metadata, "")

@@ -34,7 +34,7 @@ class TranslationOptions:
         if self.distinct and self.decoding.n_best == 1:
             raise UncurseError("distinct is not allowed: it needs an n_best above 1")
         if self.length_ratio is not None:
-            FixedRatio(self.length_ratio)
+            FixedRatio(self.length_ratio)  # checks it
             read = self.decoding.score is None or self.decoding.needs.expected_length
             if not read and not isinstance(self.max_length, PredictedLimit):
                 raise UncurseError(
