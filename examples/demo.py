@@ -1,7 +1,7 @@
 """What wider beams do to translations, and how to stop it: `make demo`.
 
-The bundled model translates forty verses with beams of 5, 20 and 80: by the raw log-probability, by length norm as
-other toolkits stop it, and by the default of uncurse. OPUS-MT translates half of them, if it can be downloaded.
+The bundled model translates eighty verses with beams of 5, 20 and 80: by the raw log-probability, by length norm
+as other toolkits stop it, and by the default of uncurse. OPUS-MT translates half of them, if it can be downloaded.
 """
 
 from __future__ import annotations
@@ -151,10 +151,10 @@ def main() -> None:
     text = VERSES.read_text(encoding="utf-8")
     rows = [line.split("\t") for line in text.splitlines() if not line.startswith("#")]
     console.print(
-        "A wider beam searches more, so it should translate better. With the raw log-probability it translates"
-        " worse: a short output multiplies few probabilities, so it scores high, and a wide beam finds it."
-        " Length norm is stopped as other toolkits stop it. uncurse is the default of this package: F1-Norm,"
-        " stopped when nothing better can come.\n",
+        "A wider beam searches more, so translations should get better. Ranked by their raw log-probability they"
+        " get worse: short outputs have high probabilities, and a wide beam finds them. Here is the same search"
+        " with three ways to rank and stop: the raw score; length norm, stopped as other toolkits do; and uncurse,"
+        " the default of this package: F1-Norm, stopped as soon as nothing better can come.\n",
         highlight=False,
     )
     runs = run_all(console, uncurse.load(), rows, f"{len(rows)} Bible verses, the bundled model, two references")
@@ -163,10 +163,10 @@ def main() -> None:
         side_by_side(f"Where the difference is greatest, b = {widest}", greatest_differences(runs, rows, 3))
     )
     try:
-        console.print(f"Now {OPUS}, a model in daily use: downloading 75 MB unless it is here …", highlight=False)
+        console.print(f"Now {OPUS}, a model in daily use (75 MB, downloaded once) …", highlight=False)
         download(OPUS)
     except (uncurse.UncurseError, OSError) as error:
-        console.print(f"Leaving out {OPUS}, which cannot be downloaded: {error}", highlight=False)
+        console.print(f"{OPUS} is left out, since it cannot be downloaded: {error}", highlight=False)
     else:
         opus = uncurse.load(OPUS, dtype="int8")
         half = rows[::2]
