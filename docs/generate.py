@@ -14,6 +14,8 @@ from mkdocs.structure.files import File, Files
 from pydantic import BaseModel
 from typer.testing import CliRunner
 
+import uncurse
+from uncurse import testing
 from uncurse.cli import app
 from uncurse.scoring.registry import Parameter, parameters_of
 from uncurse.scoring.scores import SCORES
@@ -42,26 +44,45 @@ TABLES: Final = {  # a TOML file: its tables, by name
         "[[systems]]": SystemPlan,
     },
 }
-PYTHON: Final = """# Python
+PYTHON: Final = {  # sections of the reference, with their names
+    "Translate": ("load", "translation.translator.Translator", "translation.translator.Translation"),
+    "Search": ("beam_search", "Search", "Decoding", "Sentence", "Slots", "Result", "Hypothesis", "Certificate"),
+    "Record once, judge every rule": ("record", "judge", "Trace", "save_traces", "load_traces"),
+    "The true optimum": ("exact_search", "ExactResult"),
+    "Scores and stopping rules": (
+        "SCORES",
+        "RULES",
+        "Rescorer",
+        "Source",
+        "Paths",
+        "StoppingRule",
+        "Evidence",
+        "parameter",
+    ),
+    "Models": ("StepModel", "State", "Continuations", "ModelError"),
+    "Lengths": ("LengthPredictor", "FixedRatio", "parse_max_length"),
+    "Constraints": ("Constraint", "NextTokens", "Trie", "Automaton", "BannedPhrases", "NoRepeatNgram", "AllOf"),
+    "Inside transformers": ("huggingface.beam_search", "huggingface.BeamSearchOutput"),
+    "Errors": ("UncurseError",),
+}
 
-`import uncurse` gives everything below; PyTorch is imported only by `uncurse.load`.
 
-::: uncurse
-
-## Inside transformers
-
-::: uncurse.huggingface
-
-## Testing a score or a model of your own
-
-::: uncurse.testing
-"""
+def python() -> str:
+    """The public names, section by section."""
+    missing = set(uncurse.__all__) - {"__version__"} - {name for names in PYTHON.values() for name in names}
+    assert not missing, f"no section for {missing}"
+    parts = ["# Python\n", "`import uncurse` gives the names below; PyTorch is imported only by `uncurse.load`."]
+    for title, names in PYTHON.items():
+        parts += [f"## {title}", *(f"::: uncurse.{name}" for name in names)]
+    parts += ["## Testing a score or a model of your own"]
+    parts += [f"::: uncurse.testing.{name}" for name in testing.__all__]
+    return "\n\n".join(parts)
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     """Add the generated pages."""
     pages: dict[str, Callable[[], str]] = {
-        "reference/python.md": lambda: PYTHON,
+        "reference/python.md": python,
         "reference/command-line.md": command_line,
         "reference/methods.md": methods,
         "reference/toml.md": toml_keys,
@@ -91,7 +112,7 @@ def command_line() -> str:
     """The help of every command."""
     parts = ["# Command line\n", "Every command prints this with `--help`."]
     for command in COMMANDS:
-        shown = CliRunner().invoke(app, [*command.split(), "--help"], prog_name="uncurse", terminal_width=100)
+        shown = CliRunner().invoke(app, [*command.split(), "--help"], prog_name="uncurse", terminal_width=78)
         assert shown.exit_code == 0, f"uncurse {command}"
         parts.append(f"## uncurse {command}\n\n```text\n{shown.output.strip()}\n```")
     return "\n\n".join(parts)
