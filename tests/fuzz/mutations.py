@@ -209,6 +209,25 @@ def ctranslate2_changed(draw: DrawFn, content: bytes) -> bytes:
     return content[: after + 1] + claimed + content[after + 5 :]
 
 
+def marian_changed(draw: DrawFn, content: bytes) -> bytes:
+    """A number in the headers of a Marian file, a letter of a name or of a setting, or anything."""
+    how = draw(st.sampled_from(("header", "header", "name", "setting", "anything")))
+    (count,) = struct.unpack_from("<Q", content, 8)
+    names = 16 + 32 * count
+    if how == "header":
+        at = 8 * draw(st.integers(0, names // 8 - 1))
+        number = draw(st.sampled_from(NUMBERS)) % (1 << 64)
+        return content[:at] + struct.pack("<Q", number) + content[at + 8 :]
+    changed = bytearray(content)
+    if how == "name":  # or one of the shapes behind the names
+        changed[draw(st.integers(names, names + 30 * count))] = draw(st.integers(0, 255))
+        return bytes(changed)
+    if how == "setting":
+        changed[draw(st.integers(len(content) - 500, len(content) - 1))] = draw(st.integers(0, 255))
+        return bytes(changed)
+    return bytes_changed(draw, content)
+
+
 def protobuf_changed(draw: DrawFn, content: bytes) -> bytes:
     """Fields of a message left out, repeated, swapped, or damaged inside with their length kept right."""
     fields = _fields(content)

@@ -36,6 +36,16 @@ def zipped(*more: tuple[zipfile.ZipInfo, bytes], contents: dict[str, bytes] = CO
     return buffer.getvalue()
 
 
+def wheel(tag: str) -> bytes:
+    """A wheel with the toy model in it."""
+    about = {
+        "toy-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: toy\nVersion: 1.0\n",
+        "toy-1.0.dist-info/WHEEL": f"Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: {tag}\n",
+        "toy-1.0.dist-info/RECORD": "",
+    }
+    return zipped(*((zipfile.ZipInfo(name), content.encode()) for name, content in about.items()))
+
+
 def tarred(package: bytes, *more: tarfile.TarInfo) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as file:

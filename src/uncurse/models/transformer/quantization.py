@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Protocol, Self, final
@@ -33,6 +34,12 @@ class Weight:
     def rows(self, which: slice | Tensor) -> Self:
         """Some of the rows, that is, of the outputs."""
         return type(self)(self.values[which], None if self.scale is None else self.scale[which])
+
+    @classmethod
+    def stack(cls, weights: Sequence[Self]) -> Self:
+        """Matrices with the same inputs, and all of one type, as one matrix with the outputs of all."""
+        scales = [weight.scale for weight in weights if weight.scale is not None]
+        return cls(torch.cat([weight.values for weight in weights]), torch.cat(scales) if scales else None)
 
     def to(self, device: torch.device) -> Self:
         """The same weights on a device."""
