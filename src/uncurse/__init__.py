@@ -39,6 +39,7 @@ def load(
     dtype: str = "float32",
     source_lang: str | None = None,
     target_lang: str | None = None,
+    prompt: str | None = None,
     without_script: str | None = None,
     vocabulary_selection: bool = False,
     vocabulary_selector: Path | str | None = None,
@@ -47,7 +48,8 @@ def load(
     """Load a translator by model name or folder; by default the small bundled model.
 
     `dtype` is float32, int8, bfloat16 or float16 for Marian models. Models of several languages need
-    `target_lang`, and some `source_lang`. `without_script="cjk"`, say, forbids output tokens in that script
+    `target_lang`, and some `source_lang`. Decoder-only models need a `prompt`, such as "Translate to English:
+    {text}\\nEnglish:". `without_script="cjk"`, say, forbids output tokens in that script
     (Marian models only). `vocabulary_selection` computes only the output tokens that a selector expects for a
     sentence, which is faster (Marian models only); `vocabulary_selector` is a file that `uncurse fit-vocabulary`
     wrote, if it is not in the model's folder. `length_predictor` is a file that `uncurse fit-length` wrote. Needs
@@ -62,6 +64,7 @@ def load(
         dtype=dtype,
         source_lang=source_lang,
         target_lang=target_lang,
+        prompt=prompt,
         without_script=without_script,
         vocabulary_selection=vocabulary_selection,
         vocabulary_selector=None if vocabulary_selector is None else str(vocabulary_selector),

@@ -278,7 +278,7 @@ def test_what_is_no_model_is_refused_in_one_line(tmp_path: Path, monkeypatch: py
     GPT2Config().save_pretrained(tmp_path / "decoder")
     (tmp_path / "empty").mkdir()
     for name, message in (
-        (tmp_path / "decoder", "it is not an encoder-decoder"),
+        (tmp_path / "decoder", "it has no weights: model.safetensors is missing"),
         (tmp_path / "empty", "cannot be loaded as a sequence-to-sequence model"),
         ("nobody/nothing", "it is not a folder here, and the hub does not provide it"),
     ):

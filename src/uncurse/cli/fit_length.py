@@ -12,7 +12,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from uncurse.cli.options import Device, Language, Threads, use_threads
+from uncurse.cli.options import Device, Language, Prompt, Threads, use_threads
 from uncurse.errors import UncurseError
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ def fit_length(
     device: Device = "cpu",
     source_lang: Language = None,
     target_lang: Language = None,
+    prompt: Prompt = None,
     threads: Threads = 0,
 ) -> None:
     """Fit a length predictor to a model, and report its error and bias on every test text."""
@@ -53,7 +54,7 @@ def fit_length(
     if out is not None and (out.is_dir() or not out.absolute().parent.is_dir()):
         raise UncurseError(f"{out} cannot be written: name a file in a folder that exists")
     use_threads(threads)
-    options = ModelOptions(model, device=device, source_lang=source_lang, target_lang=target_lang)
+    options = ModelOptions(model, device=device, source_lang=source_lang, target_lang=target_lang, prompt=prompt)
     loaded = load_model(options)
     longest = min(MAX_SOURCE_LENGTH, loaded.model.max_source_length or MAX_SOURCE_LENGTH)
 

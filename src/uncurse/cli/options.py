@@ -31,6 +31,17 @@ Model = Annotated[str | None, typer.Option(help="A name from `uncurse models`, o
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps.")]
 Dtype = Annotated[str, typer.Option(help="float32, int8, bfloat16 or float16: what a Marian model computes in.")]
 Language = Annotated[str | None, typer.Option(help="For models of several languages.")]
+
+
+def _with_line_breaks(prompt: str | None) -> str | None:
+    """A shell has no easy way to write a line break."""
+    return None if prompt is None else in_utf8(prompt).replace("\\n", "\n")
+
+
+Prompt = Annotated[
+    str | None,
+    typer.Option(callback=_with_line_breaks, help="For decoder-only models: the text around a line, {text}."),
+]
 WithoutScript = Annotated[
     str | None, typer.Option(help="Leave tokens with letters of a script (cjk, cyrillic, …) out; faster.")
 ]
@@ -61,6 +72,7 @@ MODEL_FLAGS: Final[Mapping[str, object]] = {
     "dtype": Dtype,
     "source_lang": Language,
     "target_lang": Language,
+    "prompt": Prompt,
     "without_script": WithoutScript,
     "vocabulary_selection": VocabularySelection,
     "vocabulary_selector": VocabularySelector,

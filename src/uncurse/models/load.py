@@ -35,12 +35,12 @@ def _load_family(options: ModelOptions) -> LoadedModel:
     if (folder / "model.json").exists():
         from uncurse.models.lstm.folder import load_folder
 
-        _refuse("an LSTM model", options, (*TRANSFORMER_ONLY, "source_lang", "target_lang"))
+        _refuse("an LSTM model", options, (*TRANSFORMER_ONLY, "source_lang", "target_lang", "prompt"))
         return load_folder(folder, options.device)
     if _is_marian(folder):
         from uncurse.models.transformer.folder import load_transformer
 
-        _refuse("a Marian model", options, ("source_lang",))
+        _refuse("a Marian model", options, ("source_lang", "prompt"))
         return load_transformer(folder, options)
     if any(folder.glob("model.*.bin")):
         from uncurse.models.bergamot.folder import load_bergamot
@@ -52,7 +52,7 @@ def _load_family(options: ModelOptions) -> LoadedModel:
     from uncurse.models.huggingface.loading import load_huggingface
 
     _refuse("a model that runs in transformers", options, TRANSFORMER_ONLY)
-    return load_huggingface(folder, options.device, options.source_lang, options.target_lang)
+    return load_huggingface(folder, options.device, options.source_lang, options.target_lang, options.prompt)
 
 
 def model_folder(model: Path | str | None) -> Path | None:

@@ -66,6 +66,7 @@ class ModelOptions:
     dtype: str = "float32"
     source_lang: str | None = None
     target_lang: str | None = None
+    prompt: str | None = None  # of a decoder-only model: the text around a line, with {text} where the line goes
     without_script: str | None = None  # no output token may have letters of this script
     vocabulary_selection: bool = False  # compute only the output tokens that a selector expects for a sentence
     vocabulary_selector: str | None = None  # a file; None: as for the length predictor

@@ -34,6 +34,7 @@ class RayServeArguments(BaseModel):
     dtype: str = "float32"
     source_lang: str | None = None
     target_lang: str | None = None
+    prompt: str | None = None
     without_script: str | None = None
     vocabulary_selection: bool = False
     vocabulary_selector: str | None = None
@@ -50,6 +51,7 @@ class RayServeArguments(BaseModel):
             dtype=self.dtype,
             source_lang=self.source_lang,
             target_lang=self.target_lang,
+            prompt=self.prompt,
             without_script=self.without_script,
             vocabulary_selection=self.vocabulary_selection,
             vocabulary_selector=self.vocabulary_selector,

@@ -82,6 +82,7 @@ class Plan:
     tuning: Mapping[str, Mapping[str, tuple[float, ...]]] = field(default_factory=dict)  # by score and parameter
     perceptron: PerceptronPlan = field(default_factory=PerceptronPlan)
     slots: str = "occupy"
+    prompt: str | None = None  # of a decoder-only model: the text around a line, with {text} where the line goes
     length_predictor: str | None = None  # a file that was fitted to the model; else the model's own
     length_ratio: float | None = None  # target tokens per source token; else the model's, else that of dev
     lowercase: bool = True  # BLEU
@@ -120,6 +121,7 @@ class Plan:
         return ModelOptions(
             model=self.model,
             dtype=self.dtype,
+            prompt=self.prompt,
             vocabulary_selection=self.vocabulary_selection,
             vocabulary_selector=self.vocabulary_selector,
             length_predictor=self.length_predictor,

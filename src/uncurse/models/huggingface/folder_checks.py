@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
-from transformers import AutoModelForSeq2SeqLM, PreTrainedConfig
+from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, PreTrainedConfig
 
 from uncurse.errors import UncurseError
 from uncurse.storage.strict_json import read_json
@@ -29,6 +29,11 @@ def check_files(folder: Path) -> None:
             raise UncurseError(f"{path} has {path.stat().st_size} bytes, and the most is {MAX_TEXT_BYTES}")
 
 
+def auto_class(config: PreTrainedConfig) -> Any:  # noqa: ANN401  (they share no type)
+    """What loads a model of this config."""
+    return AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+
+
 def check_proportions(folder: Path, config: PreTrainedConfig) -> None:
     """Refuse a folder without weights or tokenizer, or whose config asks for more than its weights hold."""
     stored = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
@@ -37,7 +42,7 @@ def check_proportions(folder: Path, config: PreTrainedConfig) -> None:
         raise UncurseError(_pickled(pickled[0]) if pickled else "it has no weights: model.safetensors is missing")
     _check_sizes(dict(_numbers(read_json(folder / "config.json"))), stored)
     with torch.device("meta"):
-        network: Any = AutoModelForSeq2SeqLM.from_config(config, trust_remote_code=False)  # type: ignore[no-untyped-call]
+        network: Any = auto_class(config).from_config(config, trust_remote_code=False)
     wanted = sum(tensor.numel() for tensor in (*network.parameters(), *network.buffers()))
     if wanted > stored + NOT_STORED:  # a number has at least a byte
         raise UncurseError(f"its config asks for {wanted} numbers, and its weights have {stored} bytes")
@@ -72,6 +77,5 @@ def _numbers(config: object) -> Iterator[tuple[str, int]]:
 def _pickled(name: str) -> str:
     return (
         f"its weights are in {name}, a pickle, which could run any code and is not opened; if you trust it,"
-        " convert it once with AutoModelForSeq2SeqLM.from_pretrained(folder).save_pretrained(folder), which writes"
-        " model.safetensors"
+        " convert it once with from_pretrained(folder).save_pretrained(folder), which writes model.safetensors"
     )

@@ -1,4 +1,4 @@
-"""Loading an encoder-decoder with its tokenizer from a folder of transformers, or from the hub."""
+"""Loading a model with its tokenizer from a folder of transformers, or from the hub."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import torch
 from huggingface_hub.utils import logging as hub_logging
 from transformers import (
     AutoConfig,
-    AutoModelForSeq2SeqLM,
     AutoTokenizer,
     PreTrainedTokenizerBase,
 )
@@ -23,8 +22,9 @@ from transformers.utils import logging
 from uncurse.errors import UncurseError
 from uncurse.lengths.predictor_file import find_predictor
 from uncurse.models.devices import device_of
-from uncurse.models.huggingface.folder_checks import check_files, check_proportions
+from uncurse.models.huggingface.folder_checks import auto_class, check_files, check_proportions
 from uncurse.models.huggingface.network import fingerprint_of
+from uncurse.models.huggingface.prompted import prompted_model
 from uncurse.models.huggingface.special_tokens import check_tokens, special_tokens_of
 from uncurse.models.huggingface.step_model import HuggingFaceStepModel
 from uncurse.models.loaded_model import LoadedModel
@@ -53,12 +53,17 @@ class HuggingFaceTokenizer:
 
 
 def load_huggingface(
-    name: str | Path, device: str = "cpu", source_lang: str | None = None, target_lang: str | None = None
+    name: str | Path,
+    device: str = "cpu",
+    source_lang: str | None = None,
+    target_lang: str | None = None,
+    prompt: str | None = None,
 ) -> LoadedModel:
-    """Load a sequence-to-sequence model from a folder, or from the hub by name.
+    """Load an encoder-decoder or a decoder-only model from a folder, or from the hub by name.
 
-    Models of many languages need both languages. The generation config only says which tokens start and end an
-    output, which are forced and which are never output; all else is for the options of a search to say.
+    Models of many languages need both languages, and decoder-only models a prompt. The generation config only says
+    which tokens start and end an output, which are forced and which are never output; all else is for the options
+    of a search to say.
     """
     where = device_of(device)
     try:
@@ -68,6 +73,12 @@ def load_huggingface(
         raise UncurseError(
             f"{name} cannot be loaded as a sequence-to-sequence model: {place}{_first_line(error)}"
         ) from error
+    if not network.config.is_encoder_decoder:
+        if source_lang is not None or target_lang is not None:
+            raise UncurseError(f"{name} is a decoder-only model: name the languages in its prompt")
+        return prompted_model(Path(name), tokenizer, network.to(where), prompt)
+    if prompt is not None:
+        raise UncurseError(f"prompt = {prompt!r} is not allowed: {name} is an encoder-decoder")
     try:
         special = special_tokens_of(tokenizer, network.generation_config, source_lang, target_lang)
         check_tokens(network, special, tokenizer.get_vocab().values())
@@ -95,15 +106,15 @@ def _read(name: str | Path) -> tuple[Any, Any]:
         check_files(folder)
     with _silence():
         config = AutoConfig.from_pretrained(name, trust_remote_code=False)
-        if not config.is_encoder_decoder:
-            raise UncurseError("it is not an encoder-decoder")
         if folder is not None:
             check_proportions(folder, config)
         tokenizer: Any = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-        loaded: Any = AutoModelForSeq2SeqLM.from_pretrained(
+        # Eager attention is as fast as others for one token at a time, and it shows attention weights.
+        implementation = "eager" if config.is_encoder_decoder else None
+        loaded: Any = auto_class(config).from_pretrained(
             name,
             dtype=torch.float32,
-            attn_implementation="eager",  # as fast as others for one token at a time, and it shows attention
+            attn_implementation=implementation,
             use_safetensors=True,
             trust_remote_code=False,
             output_loading_info=True,
