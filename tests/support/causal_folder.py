@@ -22,11 +22,11 @@ LINES = [
 def causal_tokenizer() -> Any:
     """Byte-level BPE, as GPT-2, Llama 3 and Qwen2 have it."""
     trained = Tokenizer(BPE())
-    trained.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # type: ignore[assignment]
-    trained.decoder = decoders.ByteLevel()  # type: ignore[assignment]
+    trained.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trained.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     special = ["<pad>", "<s>", "</s>"]
-    trainer = BpeTrainer(vocab_size=300, initial_alphabet=alphabet, special_tokens=special, show_progress=False)  # type: ignore[call-arg]
+    trainer = BpeTrainer(vocab_size=300, initial_alphabet=alphabet, special_tokens=special, show_progress=False)
     trained.train_from_iterator(LINES * 5, trainer)
     fast: Any = PreTrainedTokenizerFast
     return fast(tokenizer_object=trained, bos_token="<s>", eos_token="</s>", pad_token="<pad>")

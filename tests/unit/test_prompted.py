@@ -62,7 +62,8 @@ def test_the_model_keeps_the_contract_of_a_step_model(translator: Translator) ->
 
 
 def test_translations_are_those_of_generate_with_the_prompt(folder: Path, translator: Translator) -> None:
-    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    auto_class: Any = AutoModelForCausalLM
+    model = auto_class.from_pretrained(folder, dtype=torch.float32).eval()
     tokenizer = causal_tokenizer()
     breaks = [token for token in range(len(tokenizer)) if tokenizer.decode([token])[:1] in ("\n", "\r")]
     inner = [[token] for token in range(len(tokenizer)) if "\n" in tokenizer.decode([token])[1:]]

@@ -37,6 +37,17 @@ from uncurse.search.step_model import ModelError
 
 
 @final
+class CertificateName(str):
+    """The name of a `Certificate`; the `generate` of Whisper calls `cpu` on everything that it is given."""
+
+    __slots__ = ()
+
+    def cpu(self) -> CertificateName:
+        """Where it is."""
+        return self
+
+
+@final
 @dataclass
 class BeamSearchOutput(ModelOutput):
     """What `generate` returns with `return_dict_in_generate=True`.
@@ -172,7 +183,7 @@ def _output(results: list[Result], prompts: Tensor, n_best: int, padding: int) -
         sequences=sequences.to(prompts.device),
         sequences_scores=torch.tensor(scores, device=prompts.device),
         num_hypotheses=torch.tensor([len(result.hypotheses) for result in results], device=prompts.device),
-        certificates=tuple(result.certificate.name for result in results),
+        certificates=tuple(CertificateName(result.certificate.name) for result in results),
         gaps=torch.tensor([result.gap for result in results], device=prompts.device),
         steps=torch.tensor([result.steps for result in results], device=prompts.device),
         token_log_probs=of_tokens.to(prompts.device),

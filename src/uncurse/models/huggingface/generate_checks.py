@@ -96,6 +96,9 @@ def _options(call: GenerateCall) -> list[str]:
         for name, (nothing, instead) in UNSUPPORTED.items()
         if (value := getattr(call.config, name, None)) not in (None, nothing) and call.gives(name)
     ]
+    if call.config.output_scores and getattr(call.config, "logprob_threshold", None) is not None:
+        problems = [problem for problem in problems if not problem.startswith("output_scores")]
+        problems.append("logprob_threshold: it reads the scores of every step, which are not kept")
     if call.network.training:
         problems.append("a model in training mode, where dropout changes its outputs at random: call model.eval()")
     forced = call.config.forced_bos_token_id
