@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -201,9 +202,10 @@ def test_a_folder_needs_one_vocabulary_of_the_right_size(folder: Path) -> None:
     ("options", "message"),
     [
         (ModelOptions(target_lang="por"), "target_lang = 'por' is not allowed: a Bergamot model does not take it"),
+        (ModelOptions(vocabulary_selection=True), "vocabulary_selection = True is not allowed"),
         (ModelOptions(dtype="int4"), "dtype = 'int4' is not allowed"),
     ],
 )
 def test_options_that_cannot_act_are_refused(folder: Path, options: ModelOptions, message: str) -> None:
     with pytest.raises(UncurseError, match=message):
-        load_model(ModelOptions(str(folder), target_lang=options.target_lang, dtype=options.dtype))
+        load_model(replace(options, model=str(folder)))

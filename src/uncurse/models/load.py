@@ -13,7 +13,8 @@ from uncurse.models.hub import hub_folder, is_hub_name
 from uncurse.models.loaded_model import LoadedModel, ModelOptions
 from uncurse.models.pretrained_models import BUNDLED, PRETRAINED, find_pretrained
 
-TRANSFORMER_ONLY: Final = ("dtype", "without_script", "vocabulary_selection", "vocabulary_selector")
+SELECTION: Final = ("vocabulary_selection", "vocabulary_selector")
+TRANSFORMER_ONLY: Final = ("dtype", "without_script", *SELECTION)
 EXPORTED: Final = "model"  # the folder that `uncurse train` leaves in that of its run
 
 
@@ -45,7 +46,7 @@ def _load_family(options: ModelOptions) -> LoadedModel:
     if any(folder.glob("model.*.bin")):
         from uncurse.models.bergamot.folder import load_bergamot
 
-        _refuse("a Bergamot model", options, ("source_lang", "target_lang"))
+        _refuse("a Bergamot model", options, ("source_lang", "target_lang", *SELECTION))
         return load_bergamot(folder, options)
     if not (folder / "config.json").exists():
         raise UncurseError(f"{folder} is not a folder with a model")
