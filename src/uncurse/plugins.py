@@ -37,7 +37,7 @@ def loaded_plugins() -> tuple[str, ...]:
 
 
 def plugin_at_fault(error: BaseException) -> tuple[str, TracebackType | None] | None:
-    """The plug-in whose code raised an error or was called in vain, with its own part of the traceback."""
+    """The plug-in whose code raised an error or was called wrongly, with its own part of the traceback."""
     trace, last = error.__traceback__, error.__traceback__
     while trace is not None:
         if (name := _plugin_of(trace.tb_frame.f_globals.get("__name__"))) is not None:

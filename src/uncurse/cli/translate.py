@@ -44,7 +44,7 @@ def translate(
         str, typer.Option(help="occupy or refill: what a hypothesis that ends costs the beam.")
     ] = "occupy",
     max_length: MaxLength = None,
-    min_length: Annotated[int, typer.Option(min=0, help="The fewest tokens, </s> included.")] = 0,
+    min_length: Annotated[int, typer.Option(min=0, help="Minimum number of tokens, </s> included.")] = 0,
     length_ratio: LengthRatio = None,
     target_prefix: Annotated[
         str, typer.Option(callback=in_utf8, help="Begin every translation with these words.")

@@ -84,7 +84,7 @@ class Transitions:
 @final
 @dataclass(frozen=True, init=False)
 class Trie(Constraint):
-    """Only some outputs are allowed."""
+    """Only the listed outputs are allowed."""
 
     outputs: tuple[tuple[int, ...], ...]  # without </s>
     eos: int
@@ -172,7 +172,7 @@ class Automaton(Constraint):
         return f"regex-{self._digest}"
 
     def after(self, prefixes: Ints) -> NextTokens:
-        """The tokens after which a match is still possible, and `</s>` where there is one."""
+        """The tokens after which a match is still possible, and `</s>` after a match."""
         return self._transitions.after(prefixes)
 
     def shortest(self, prefix: tuple[int, ...]) -> float:

@@ -19,7 +19,7 @@ ROW: Final = 1 << 32  # a row and a token as one number: row · ROW + token
 @final
 @dataclass(frozen=True, eq=False)
 class NextTokens:
-    """Which tokens may follow each of some prefixes: those that are listed, or all but those."""
+    """Which tokens may follow each prefix: those listed, or all but those."""
 
     row: Ints  # [listed] which prefix
     token: Ints  # [listed]
@@ -33,7 +33,7 @@ class NextTokens:
 
 
 class Constraint(ABC):
-    """Says which outputs are allowed; all others have probability 0. Constraints are values, like scores."""
+    """Which outputs are allowed; all others have probability 0. Constraints are values, like scores."""
 
     @property
     @abstractmethod
@@ -42,7 +42,7 @@ class Constraint(ABC):
 
     @abstractmethod
     def after(self, prefixes: Ints) -> NextTokens:
-        """What may follow prefixes of one length, [prefixes, length]; the `</s>` that ends them is a token, too.
+        """The tokens that may follow each prefix, [prefixes, length]; `</s>` where an output may end.
 
         Prefixes count from the first token of an output, so a forced target prefix is part of them.
         """
@@ -68,11 +68,11 @@ class AllOf(Constraint):
 
     @property
     def signature(self) -> str:
-        """Those of the constraints, joined."""
+        """The signatures of the constraints, joined."""
         return "+".join(each.signature for each in self.constraints)
 
     def after(self, prefixes: Ints) -> NextTokens:
-        """What every constraint lets follow."""
+        """The tokens that every constraint allows."""
         listed: dict[bool, list[Ints]] = {True: [], False: []}
         for each in self.constraints:
             found = each.after(prefixes)

@@ -18,7 +18,7 @@ from uncurse.errors import UncurseError
 @final
 @dataclass(frozen=True, init=False)
 class BannedPhrases(Constraint):
-    """No output contains one of some sequences of tokens."""
+    """No output contains any of the given token sequences."""
 
     phrases: tuple[tuple[int, ...], ...]
 
@@ -35,7 +35,7 @@ class BannedPhrases(Constraint):
         return f"ban-{digest(self.phrases)}"
 
     def after(self, prefixes: Ints) -> NextTokens:
-        """All but the last tokens of phrases that a prefix has the rest of."""
+        """All but the tokens that would complete a banned phrase."""
         found = []
         for size in self._lengths:
             if size <= prefixes.shape[1]:

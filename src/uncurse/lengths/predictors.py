@@ -17,17 +17,17 @@ from uncurse.scoring.rescorer import proportional_length
 
 @runtime_checkable
 class LengthPredictor(Protocol):
-    """Says how long the translations of sources will be."""
+    """Predicts the lengths of translations."""
 
     @property
     def levels(self) -> tuple[float, ...]:
-        """The quantiles it can tell, rising."""
+        """The levels of the quantiles that it can predict, in rising order."""
         ...
 
     def predict(self, source_lengths: Ints, features: Floats) -> Floats:
         """The expected |y| of each source, `</s>` counted, [sources].
 
-        `features` is what the model says of each source, [sources, size].
+        `features` describe each source, as computed by the model, [sources, size].
         """
         ...
 
@@ -48,7 +48,7 @@ class FixedRatio:
         check_parameters(self)
 
     def predict(self, source_lengths: Ints, features: Floats) -> Floats:
-        """A fixed number of target tokens per source piece."""
+        """A fixed number of target tokens per source token."""
         return proportional_length(self.length_ratio, source_lengths)
 
     def quantile(self, level: float, source_lengths: Ints, features: Floats) -> Floats:

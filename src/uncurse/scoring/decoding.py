@@ -22,14 +22,14 @@ DEFAULT_BEAM_SIZE: Final = 20
 
 
 class Slots(Enum):
-    """What a continuation that ends costs the beam."""
+    """Whether a continuation that ends takes a slot of the beam."""
 
     OCCUPY = "occupy"  # a slot of the step at which it ends, none later (OpenNMT-py 2018; Yang et al. 2018)
     REFILL = "refill"  # nothing: b others live on (fairseq, Hugging Face, CTranslate2)
 
     @staticmethod
     def parse(name: str) -> Slots:
-        """The one of this name."""
+        """The member with this name."""
         if name not in {each.value for each in Slots}:
             raise UncurseError(f"slots = {name!r} is not allowed: it must be 'occupy' or 'refill'")
         return Slots(name)
@@ -42,7 +42,7 @@ class Slots(Enum):
 @final
 @dataclass(frozen=True)
 class Sentence:
-    """One source sentence with what the search is told of it."""
+    """One source sentence, with its maximum length, its expected length and a target prefix."""
 
     source: tuple[int, ...]  # pieces without </s>, tags and padding
     max_length: int  # R, the most tokens the search may choose, </s> included
@@ -68,7 +68,7 @@ class Sentence:
 @final
 @dataclass(frozen=True, init=False)
 class Decoding:
-    """How a search decodes, the same for all its sentences; scores and rules are given by name or as values."""
+    """The settings of a search for all its sentences; scores and rules are given by name or as values."""
 
     beam_size: int
     score: Rescorer | None  # None: F1-Norm where every sentence has an expected length, else length norm

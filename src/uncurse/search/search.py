@@ -40,7 +40,7 @@ class Search(Generic[S]):
         return len(self._beam.batch)
 
     def join(self, sentences: Sequence[Sentence]) -> list[int]:
-        """Take in sentences; the tickets that stand for them count up from 0."""
+        """Add sentences; return their tickets, which count up from 0."""
         if not sentences:
             return []
         if self._needs.expected_length:

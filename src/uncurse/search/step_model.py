@@ -23,13 +23,13 @@ class Continuations:
 
 
 class State(Protocol):
-    """What a model remembers of live prefixes, one row each; rows of a sentence lie together.
+    """The state of a model for live prefixes, one row each; the rows of a sentence are adjacent.
 
     What belongs to a sentence and not to a prefix, such as encoder states, is best kept once per sentence.
     """
 
     def select(self, rows: Ints) -> Self:
-        """An independent state of the given rows, some perhaps repeated, others gone."""
+        """An independent state of the given rows; rows may be repeated, reordered or left out."""
         ...
 
     def append(self, other: Self) -> Self:
@@ -41,7 +41,7 @@ S = TypeVar("S", bound=State)
 
 
 class StepModel(Protocol[S]):
-    """A model that says, for prefixes of translations, which tokens come next."""
+    """A model that gives the most likely next tokens of prefixes."""
 
     @property
     def signature(self) -> str:
@@ -65,7 +65,7 @@ class StepModel(Protocol[S]):
 
     @property
     def attends(self) -> bool:
-        """Whether the model can tell what attention the source pieces received."""
+        """Whether the model can return the attention that the source tokens received."""
         ...
 
     def start(self, sources: Sequence[Sequence[int]]) -> S:
@@ -98,7 +98,7 @@ ROUNDING: Final = 1e-5  # how far above 0 a log-probability may come to lie by r
 
 
 class ModelError(UncurseError):
-    """A model gave what it must not give."""
+    """A model returned values that it must not return."""
 
 
 def checked(log_probs: Floats, where: Callable[[int], str]) -> Floats:

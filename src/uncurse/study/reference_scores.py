@@ -1,4 +1,4 @@
-"""What a study asks of its model beside the searches: scores of the references, and the true optimum."""
+"""What a study asks of its model besides the searches: scores of the references, and the true optimum."""
 
 from __future__ import annotations
 

@@ -152,8 +152,8 @@ def check_step_model(
 ) -> None:
     """Raise an `AssertionError` if a model breaks what `StepModel` asks of it; give two sources, or better five.
 
-    Sentences join by ones and twos, prefixes branch, change places and go, and so do sentences, which come back
-    later; all the while each row must say what the same prefix says when it is alone.
+    Sentences join one or two at a time, leave, and come back later; prefixes branch, are reordered and dropped.
+    At every step each row must give what the same prefix gives alone.
     """
     if len(sources) < 2:
         raise UncurseError(f"{len(sources)} source(s) given: a batch needs at least 2")

@@ -91,8 +91,8 @@ class RandomState:
 class RandomModel:
     """A model whose distribution after every prefix is random, and always the same for the same prefix.
 
-    `sharpness` scales the logits; `ending` is added to that of `</s>`, the last token. Its attention means
-    something on the pieces of the source alone; beyond them stands anything, as in a padded batch.
+    `sharpness` scales the logits; `ending` is added to that of `</s>`, the last token. Its attention is
+    meaningful only on the source tokens; beyond them it is arbitrary, as in a padded batch.
     """
 
     bos: Final = -1

@@ -136,7 +136,7 @@ class Translator:
         return list(self.stream(lines, options))
 
     def stream(self, lines: Iterable[str], options: TranslationOptions) -> Iterator[Translation]:
-        """Translate lines as they come, a shard at a time."""
+        """Translate lines as they arrive, a shard at a time."""
         for shard in shards_of(lines):
             yield from self.translate_shard(shard, options)
 
@@ -203,7 +203,7 @@ class Translator:
         return found if constraint is None else [replace(sentence, constraint=constraint) for sentence in found]
 
     def constraint(self, constraints: OutputConstraints) -> Constraint | None:
-        """What a search is told of which translations are allowed."""
+        """The constraint on translations that the options ask for."""
         return constraints.constraint(self._target, self.model.vocab_size, self.model.eos)
 
     def sentences_at(self, lines: Sequence[str], max_lengths: Sequence[MaxLength]) -> list[list[Sentence]]:

@@ -86,9 +86,9 @@ def beam_search(
 ) -> Tensor | BeamSearchOutput:
     """Beam search for `generate`: `model.generate(**inputs, custom_generate=beam_search, beam_size=20)`.
 
-    Everything but the search is as ever: sources are encoded, logits processors act, and sequences come back in
+    Everything but the search is unchanged: sources are encoded, logits processors act, and sequences come back in
     the same layout. Of the options of the search that come with the model, `num_beams` and `length_penalty` are
-    defaults for those below, and `do_sample`, `early_stopping`, … give way; given in the call, they are an error.
+    defaults for those below, and `do_sample`, `early_stopping`, … are ignored; in the call they are an error.
 
     A `max_new_tokens` or `max_length` of the call is the maximum length. Without one, an encoder-decoder has the
     0.8 quantile of the length where `length_predictor` knows it, else twice the source tokens plus 10; a sentence
@@ -106,11 +106,11 @@ def beam_search(
             soon as no continuation could enter the list of the `num_return_sequences` best.
         slots: Whether a hypothesis that ends takes a place in the beam at that step ("occupy"), or all places are
             filled with others ("refill", as in the beam search of transformers).
-        length_ratio: Expect so many target tokens per source token (encoder-decoders only).
+        length_ratio: How many target tokens to expect per source token (encoder-decoders only).
         length_predictor: Predicts lengths from the encoder's states; it must have been fitted to this model
             (encoder-decoders only).
-        expected_length: Expect so many tokens, `</s>` counted: one number for all sentences, one for each, or a
-            function from the tokens of a source or prompt to a number.
+        expected_length: How many tokens to expect, `</s>` included: one number for all sentences, one for each, or
+            a function from the tokens of a source or prompt to a number.
         num_return_sequences: How many hypotheses are returned for each sentence, at most `beam_size`. Where fewer
             end within the maximum length, the rows left over hold the prompt and padding, with a score of -inf.
         constraint: Which outputs are allowed, prompts not counted: a `Trie`, say. A `prefix_allowed_tokens_fn` of
