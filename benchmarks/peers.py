@@ -35,7 +35,7 @@ import uncurse
 from uncurse.evaluation.bleu import corpus_quality
 from uncurse.lengths.limits import parse_max_length
 from uncurse.models.download import download
-from uncurse.models.transformer.ctranslate2_file import marian_weights, read_model, read_vocabulary
+from uncurse.models.transformer.ctranslate2_file import read_model, read_vocabulary, transformer_weights
 from uncurse.models.transformer.huggingface_file import save_marian
 from uncurse.models.transformer.linear import ComputeType, LinearInput, make_linear
 from uncurse.models.transformer.quantization import Weight
@@ -68,7 +68,7 @@ class SharedInput:
         folder = Path("runs/peers/opus-mt-zh-en")
         if not (folder / "config.json").exists():
             path = self.folder / "model" / "model.bin"
-            save_marian(folder, marian_weights(read_model(path), path, self.vocabulary.eos))
+            save_marian(folder, transformer_weights(read_model(path), path, self.vocabulary.eos))
         return folder
 
 

@@ -96,7 +96,8 @@ def models(folder: Path) -> Iterator[Reader]:
     damage: dict[str, tuple[Damage, ...]] = {WEIGHTS: (marian_changed,), VOCABULARY: (protobuf_changed,)}
     yield Reader("Bergamot folder", files_in(folder / "bergamot"), damage, read)
     yield from _trained(folder / "trained")
-    yield _hugging_face(folder / "hugging face")
+    yield _bart(folder / "hugging face", "folder for transformers", tied=False)
+    yield _bart(folder / "bart", "BART folder", tied=True)
 
 
 def _trained(folder: Path) -> Iterator[Reader]:
@@ -133,7 +134,8 @@ def tokenizer_of(side: str) -> SentencePieceTokenizer:
     )
 
 
-def _hugging_face(folder: Path) -> Reader:
+def _bart(folder: Path, name: str, tied: bool) -> Reader:
+    """A BART model; if output and input embeddings are not tied, transformers runs it."""
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
     from tokenizers.pre_tokenizers import Whitespace
@@ -151,11 +153,16 @@ def _hugging_face(folder: Path) -> Reader:
     sides: Any = {f"{side}_{what}": size for side in ("encoder", "decoder")
              for what, size in (("layers", 1), ("attention_heads", 2), ("ffn_dim", 16))}  # fmt: skip
     config = BartConfig(
-        vocab_size=len(ids), d_model=8, max_position_embeddings=32, forced_eos_token_id=None, **sides
+        vocab_size=len(ids),
+        d_model=8,
+        max_position_embeddings=32,
+        forced_eos_token_id=None,
+        tie_word_embeddings=tied,
+        **sides,
     )
     BartForConditionalGeneration(config).save_pretrained(folder)
     return Reader(
-        "folder for transformers",
+        name,
         files_in(folder),
         {
             "config.json": (json_changed, json_inflated, bytes_changed),

@@ -21,7 +21,7 @@ from transformers import (
 )
 
 from uncurse.huggingface import beam_search
-from uncurse.models.huggingface.special_tokens import SpecialTokens
+from uncurse.models.special_tokens import SpecialTokens
 
 
 def special(

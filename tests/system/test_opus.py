@@ -19,7 +19,7 @@ from uncurse import SCORES, Decoding, Sentence, Trace, beam_search, judge, recor
 from uncurse.models.download import downloaded_folder
 from uncurse.models.load import load_model
 from uncurse.models.loaded_model import LoadedModel, ModelOptions
-from uncurse.models.transformer.ctranslate2_file import marian_weights, read_model, read_vocabulary
+from uncurse.models.transformer.ctranslate2_file import read_model, read_vocabulary, transformer_weights
 from uncurse.models.transformer.huggingface_file import save_marian
 from uncurse.text.marian_tokenizer import RankedTokenizer, Vocabulary
 
@@ -103,7 +103,7 @@ def hugging_face(vocabulary: Vocabulary, tmp_path_factory: pytest.TempPathFactor
     assert FOLDER is not None
     folder = tmp_path_factory.mktemp("opus")
     path = FOLDER / "model" / "model.bin"
-    save_marian(folder, marian_weights(read_model(path), path, vocabulary.eos))
+    save_marian(folder, transformer_weights(read_model(path), path, vocabulary.eos))
     return transformers.MarianMTModel.from_pretrained(folder).eval()
 
 

@@ -23,7 +23,7 @@ from uncurse import UncurseError
 from uncurse.models.download import MANIFEST
 from uncurse.models.load import load_model
 from uncurse.models.loaded_model import ModelOptions
-from uncurse.models.transformer.ctranslate2_file import marian_weights, read_model
+from uncurse.models.transformer.ctranslate2_file import read_model, transformer_weights
 from uncurse.models.transformer.huggingface_file import read_marian, save_marian
 
 Config = dict[str, Any]
@@ -60,7 +60,7 @@ EMBEDDINGS = b"decoder/embeddings/weight"
         (after(EMBEDDINGS, 1, struct.pack("<II", 16, 40)), "has the shape"),
         (renamed(b"layer_1/ffn/linear_0/w", b"layer_7/ffn/linear_0/w"), "which a Marian model does not have"),
         (renamed(b"encoder/layer_1/ffn/layer_norm/beta", b"encoder/layer_1/ffn/layer_norm/beta"[:-4] + b"gamm"),
-         "is not a Marian model"),
+         "is not supported: it has encoder/layer_1/ffn/layer_norm/gamm"),
         (lambda content: content + b"more", "has bytes after its end"),
         (lambda content: after(b"encoder/num_heads", 2, struct.pack("<IH", 2, 3))(
             after(b"decoder/num_heads", 2, struct.pack("<IH", 2, 3))(content)
@@ -79,7 +79,7 @@ def test_a_ctranslate2_file_is_refused_before_it_runs(
     path.write_bytes(change(whole))
     assert path.read_bytes() != whole
     with pytest.raises(UncurseError, match=complaint):
-        marian_weights(read_model(path), path, EOS)
+        transformer_weights(read_model(path), path, EOS)
 
 
 def test_a_scale_that_is_nothing_is_refused(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_a_scale_that_is_nothing_is_refused(tmp_path: Path) -> None:
     scale = b"decoder/layer_0/ffn/linear_0/weight_scale"
     path.write_bytes(after(scale, 10, struct.pack("<f", 0.0))(path.read_bytes()))
     with pytest.raises(UncurseError, match="scale' has a value that is not above 0"):
-        marian_weights(read_model(path), path, EOS)
+        transformer_weights(read_model(path), path, EOS)
 
 
 @pytest.mark.parametrize(

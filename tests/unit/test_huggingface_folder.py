@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import json
-from copy import copy
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import sentencepiece
 import torch
-from support.families import FAMILIES, generated, random_model
+from support.families import generated
+from support.saved_families import LANGUAGES, saved, tokenizer
 from transformers import (
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
     GenerationConfig,
     GPT2Config,
-    M2M100Tokenizer,
-    MarianTokenizer,
-    MBart50Tokenizer,
-    MBartTokenizer,
-    NllbTokenizer,
-    T5Tokenizer,
 )
 
 from uncurse import UncurseError, load
@@ -32,68 +24,10 @@ from uncurse.cli import main
 from uncurse.lengths.predictor_file import predictor_path
 from uncurse.models.huggingface.loading import load_huggingface
 from uncurse.models.huggingface.special_tokens import special_tokens_of
+from uncurse.models.load import load_model
+from uncurse.models.loaded_model import LoadedModel, ModelOptions
 from uncurse.translation.translator import Translator
 
-
-def subwords() -> tuple[bytes, list[str]]:
-    """A small subword model, and its pieces but the special ones."""
-    trained = io.BytesIO()
-    lines = ["the old cat sleeps on the red sofa", "a dog and a cat", "all day in the kitchen", "old dogs sleep"]
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines * 5), model_writer=trained, vocab_size=40, model_type="bpe", minloglevel=2
-    )
-    processor = sentencepiece.SentencePieceProcessor(model_proto=trained.getvalue())
-    return trained.getvalue(), [processor.id_to_piece(piece) for piece in range(3, len(processor))]
-
-
-def tokenizer(kind: str, folder: Path) -> Any:
-    model, words = subwords()
-    known = ["<s>", "<pad>", "</s>", "<unk>", *words]
-    scored = [(piece, -float(rank)) for rank, piece in enumerate(known)]
-    vocabulary, spm = folder / "vocab.json", folder / "pieces.spm"
-    spm.write_bytes(model)
-    if kind == "marian":
-        known = ["</s>", "<unk>", *words, ">>fra<<", ">>ron<<", "<pad>"]
-    vocabulary.write_text(json.dumps({piece: rank for rank, piece in enumerate(known)}))
-    if kind == "marian":
-        return MarianTokenizer(str(spm), str(spm), str(vocabulary))
-    if kind == "m2m100":
-        return M2M100Tokenizer(str(vocabulary), str(spm))
-    if kind == "nllb":
-        return NllbTokenizer(vocab=json.loads(vocabulary.read_text()), merges=[])
-    if kind == "t5":
-        return T5Tokenizer(vocab=[("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), *scored[4:]])
-    return MBartTokenizer(vocab=scored) if kind == "mbart" else MBart50Tokenizer(vocab=scored)
-
-
-def saved(kind: str, folder: Path) -> Path:
-    """A folder with a tokenizer and a random model."""
-    own = tokenizer(kind, folder)
-    config: Any = copy(FAMILIES[{"nllb": "m2m100"}.get(kind, kind)][0])
-    config.vocab_size = config.decoder_vocab_size = max(own.get_vocab().values()) + 1
-    if kind == "m2m100":
-        config.vocab_size += 108  # its languages are apart
-    if kind == "marian":
-        config.pad_token_id = config.decoder_start_token_id = own.pad_token_id
-    if kind == "mbart":
-        config.decoder_start_token_id = own.lang_code_to_id["fr_XX"]
-    model = random_model(config, 1)
-    model.generation_config.max_length = 60
-    model.generation_config.bad_words_ids = [[config.pad_token_id], *([word] for word in range(5, 25))]
-    model.generation_config.renormalize_logits = True
-    model.save_pretrained(folder)
-    own.save_pretrained(folder)
-    return folder
-
-
-LANGUAGES: dict[str, tuple[str | None, str | None]] = {
-    "marian": (None, None),
-    "t5": (None, None),
-    "m2m100": ("en", "fr"),
-    "nllb": ("eng_Latn", "fra_Latn"),
-    "mbart": ("en_XX", "fr_XX"),
-    "mbart50": ("en_XX", "fr_XX"),
-}
 WITHOUT_SACREMOSES = pytest.mark.filterwarnings("ignore:Recommended")
 LINES = ["the old cat sleeps", "a dog", "all day on the sofa"]
 
@@ -196,8 +130,12 @@ def test_each_pair_of_languages_has_its_own_predictor(tmp_path: Path, capsys: py
     text.write_text("\n".join(LINES * 5), encoding="utf-8")
     pairs = [f"--{name}={text}" for name in ("source", "target", "test-source", "test-target")]
     fit = ["fit-length", "--model", str(folder), *pairs, "--source-lang=en", "--target-lang"]
+
+    def loaded(target: str) -> LoadedModel:
+        return load_model(ModelOptions(str(folder), source_lang="en", target_lang=target))
+
     main([*fit, "fr"])
-    french, german = (load_huggingface(folder, "cpu", "en", target) for target in ("fr", "de"))
+    french, german = (loaded(target) for target in ("fr", "de"))
     assert french.predictor is not None
     assert german.predictor is None  # and nothing is in its way
     main([*fit, "de"])
@@ -205,7 +143,7 @@ def test_each_pair_of_languages_has_its_own_predictor(tmp_path: Path, capsys: py
     sound = place.read_bytes()
     place.write_bytes(sound[:-9])
     with pytest.raises(UncurseError, match=r"is not a length predictor: .*; delete it, or fit another"):
-        load_huggingface(folder, "cpu", "en", "de").predictor  # noqa: B018
+        loaded("de").predictor  # noqa: B018
     main([*fit, "de"])
     assert place.read_bytes() == sound
     assert "predictor" in capsys.readouterr().out

@@ -25,7 +25,8 @@ from uncurse import Decoding, Sentence, UncurseError, beam_search
 from uncurse.cli import main
 from uncurse.models.load import load_model
 from uncurse.models.loaded_model import LoadedModel, ModelOptions
-from uncurse.models.transformer.ctranslate2_file import marian_weights, read_model
+from uncurse.models.special_tokens import marian_tokens
+from uncurse.models.transformer.ctranslate2_file import read_model, transformer_weights
 from uncurse.models.transformer.huggingface_file import read_marian, save_marian
 from uncurse.models.transformer.layers import TransformerNetwork
 from uncurse.models.transformer.linear import ComputeType
@@ -62,7 +63,8 @@ def test_attention_is_over_the_tokens_of_the_source_and_its_eos() -> None:
 
 def test_a_language_token_comes_before_the_source_and_is_not_counted() -> None:
     language = 5
-    tagged = TransformerStepModel(TransformerNetwork(tiny_weights(), ComputeType.FLOAT32, CPU), "tagged", language)
+    network = TransformerNetwork(tiny_weights(), ComputeType.FLOAT32, CPU)
+    tagged = TransformerStepModel(network, "tagged", marian_tokens(EOS, VOCAB_SIZE, language))
     plain = model()
     check_step_model(tagged, SOURCES, steps=5, tolerance=1e-5)
     by_hand = [(language, *source) for source in SOURCES]
@@ -161,7 +163,7 @@ def test_tokens_of_a_script_can_be_left_out(tmp_path: Path, capsys: pytest.Captu
 def test_a_ctranslate2_folder_gives_the_weights_that_were_written(tmp_path: Path, int8: bool) -> None:
     weights = tiny_weights(int8=int8)
     write_ctranslate2(tmp_path, weights)
-    found = marian_weights(read_model(tmp_path / "model.bin"), tmp_path, EOS)
+    found = transformer_weights(read_model(tmp_path / "model.bin"), tmp_path, EOS)
     assert found.matrices.keys() == weights.matrices.keys()
     assert found.vectors.keys() == weights.vectors.keys()
     assert all(
@@ -284,11 +286,11 @@ def broken(folder: Path, change: Callable[[bytes], bytes]) -> None:
             lambda content: content.replace(
                 b"scale_embeddings\0\0\1\1\0\0\0\1", b"scale_embeddings\0\0\1\1\0\0\0\0"
             ),
-            "encoder/scale_embeddings is 0, not 1",
+            "Marian models scale their embeddings",
         ),
         (
             lambda content: content.replace(b"encoder/embeddings_0/weight", b"encoder/embeddings_1/weight"),
-            "not a Marian model: it has encoder/embeddings_1/weight",
+            "is not supported: it has encoder/embeddings_1/weight",
         ),
         (lambda content: content[:40] + b"\xff" * 8 + content[48:], "damaged|is cut off|not a CTranslate2"),
     ],
@@ -299,7 +301,7 @@ def test_an_error_names_what_is_wrong_with_a_model(
     write_ctranslate2(tmp_path, tiny_weights())
     broken(tmp_path, change)
     with pytest.raises(UncurseError, match=message):
-        marian_weights(read_model(tmp_path / "model.bin"), tmp_path, EOS)
+        transformer_weights(read_model(tmp_path / "model.bin"), tmp_path, EOS)
 
 
 def test_the_files_of_a_folder_decide_how_it_is_loaded(tmp_path: Path) -> None:

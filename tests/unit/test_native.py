@@ -16,6 +16,7 @@ from support.tiny_marian import tiny_weights, tokenizer_model, write_ctranslate2
 from uncurse import Decoding, Sentence, UncurseError, beam_search, record
 from uncurse.models.load import load_model
 from uncurse.models.loaded_model import ModelOptions
+from uncurse.models.special_tokens import marian_tokens
 from uncurse.models.transformer.layers import TransformerNetwork
 from uncurse.models.transformer.linear import ComputeType
 from uncurse.models.transformer.native import library as native_library
@@ -57,14 +58,14 @@ def native(
     language: int | None = None,
 ) -> NativeStepModel:
     network = NativeNetwork(weights or tiny_weights(), compute_type, load_library(instruction_set))
-    return NativeStepModel(network, "tiny", language)
+    return NativeStepModel(network, "tiny", marian_tokens(network.eos, network.vocab_size, language))
 
 
 def reference(
     compute_type: ComputeType, weights: TransformerWeights | None = None, language: int | None = None
 ) -> TransformerStepModel:
     network = TransformerNetwork(weights or tiny_weights(), compute_type, torch.device("cpu"))
-    return TransformerStepModel(network, "tiny", language)
+    return TransformerStepModel(network, "tiny", marian_tokens(network.eos, network.vocab_size, language))
 
 
 def traces(model: NativeStepModel, batch_size: int = 5, beam_size: int = 4) -> list[Trace]:

@@ -13,7 +13,7 @@ import torch
 from uncurse import Sentence, record
 from uncurse.arrays import Floats
 from uncurse.models.download import downloaded_folder
-from uncurse.models.transformer.ctranslate2_file import marian_weights, read_model, read_vocabulary
+from uncurse.models.transformer.ctranslate2_file import read_model, read_vocabulary, transformer_weights
 from uncurse.models.transformer.layers import TransformerNetwork
 from uncurse.models.transformer.linear import ComputeType
 from uncurse.models.transformer.native.library import available_instruction_sets, load_library
@@ -42,7 +42,7 @@ def weights() -> tuple[TransformerWeights, tuple[tuple[int, ...], ...]]:
     path, vocabulary = folder / "model" / "model.bin", read_vocabulary(folder / "model")
     tokenizer = read_marian_tokenizer(folder / "sentencepiece.model", vocabulary)
     sources = tuple(tuple(source) for source in tokenizer.encode(LINES))
-    return marian_weights(read_model(path), path, vocabulary.eos), sources
+    return transformer_weights(read_model(path), path, vocabulary.eos), sources
 
 
 def native(compute_type: ComputeType) -> NativeStepModel:

@@ -38,10 +38,10 @@ def _load_family(options: ModelOptions) -> LoadedModel:
 
         _refuse("an LSTM model", options, (*TRANSFORMER_ONLY, "source_lang", "target_lang", "prompt"))
         return load_folder(folder, options.device)
-    if _is_marian(folder):
+    if _runs_here(folder):
         from uncurse.models.transformer.folder import load_transformer
 
-        _refuse("a Marian model", options, ("source_lang", "prompt"))
+        _refuse("a model that is not decoder-only", options, ("prompt",))
         return load_transformer(folder, options)
     if any(folder.glob("model.*.bin")):
         from uncurse.models.bergamot.folder import load_bergamot
@@ -80,7 +80,8 @@ def model_folder(model: Path | str | None) -> Path | None:
     )
 
 
-def _is_marian(folder: Path) -> bool:
+def _runs_here(folder: Path) -> bool:
+    """Whether the Transformer runtime here can run a model."""
     from uncurse.models.transformer.folder import ctranslate2_weights
     from uncurse.models.transformer.huggingface_file import CONFIG, is_supported
 

@@ -46,8 +46,13 @@ def check_proportions(folder: Path, config: PreTrainedConfig) -> None:
     wanted = sum(tensor.numel() for tensor in (*network.parameters(), *network.buffers()))
     if wanted > stored + NOT_STORED:  # a number has at least a byte
         raise UncurseError(f"its config asks for {wanted} numbers, and its weights have {stored} bytes")
+    check_tokenizer(folder)
+
+
+def check_tokenizer(folder: Path) -> None:
+    """Refuse a folder without a tokenizer: transformers would make one up."""
     if not any(path for pattern in TOKENIZER_FILES for path in folder.glob(pattern)):
-        raise UncurseError("it has no tokenizer: save the model's tokenizer beside it")  # else one is made up
+        raise UncurseError("it has no tokenizer: save the model's tokenizer beside it")
 
 
 def _check_sizes(numbers: dict[str, int], stored: int) -> None:

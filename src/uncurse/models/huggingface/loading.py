@@ -2,54 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
-from logging import CRITICAL
 from pathlib import Path
-from typing import Any, final
+from typing import Any
 
 import numpy as np
 import torch
-from huggingface_hub.utils import logging as hub_logging
 from transformers import (
     AutoConfig,
     AutoTokenizer,
-    PreTrainedTokenizerBase,
 )
-from transformers.utils import logging
 
 from uncurse.errors import UncurseError
 from uncurse.lengths.predictor_file import find_predictor
 from uncurse.models.devices import device_of
 from uncurse.models.huggingface.folder_checks import auto_class, check_files, check_proportions
-from uncurse.models.huggingface.network import fingerprint_of
+from uncurse.models.huggingface.network import fingerprint_of, vocab_size_of
 from uncurse.models.huggingface.prompted import prompted_model
 from uncurse.models.huggingface.special_tokens import check_tokens, special_tokens_of
 from uncurse.models.huggingface.step_model import HuggingFaceStepModel
+from uncurse.models.huggingface.tokenizer import HuggingFaceTokenizer, first_line, silence
 from uncurse.models.loaded_model import LoadedModel
-
-
-@final
-class HuggingFaceTokenizer:
-    """The source side or the target side of a tokenizer."""
-
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, target: bool) -> None:
-        self._tokenizer: Any = tokenizer
-        self._side = "text_target" if target else "text"
-
-    def encode(self, lines: Sequence[str]) -> list[list[int]]:
-        """The tokens of each line, without special tokens."""
-        if not lines:
-            return []
-        given = {self._side: list(lines)}
-        tokens: list[list[int]] = self._tokenizer(**given, add_special_tokens=False, verbose=False)["input_ids"]
-        return tokens
-
-    def decode(self, tokens: Sequence[int]) -> str:
-        """The text of tokens, without special tokens."""
-        text: str = self._tokenizer.decode(list(tokens), skip_special_tokens=True)
-        return text
 
 
 def load_huggingface(
@@ -71,7 +44,7 @@ def load_huggingface(
     except Exception as error:  # configs and files of others can fail in any way
         place = "" if Path(name).is_dir() else "it is not a folder here, and the hub does not provide it: "
         raise UncurseError(
-            f"{name} cannot be loaded as a sequence-to-sequence model: {place}{_first_line(error)}"
+            f"{name} cannot be loaded as a sequence-to-sequence model: {place}{first_line(error)}"
         ) from error
     if not network.config.is_encoder_decoder:
         if source_lang is not None or target_lang is not None:
@@ -81,15 +54,17 @@ def load_huggingface(
         raise UncurseError(f"prompt = {prompt!r} is not allowed: {name} is an encoder-decoder")
     try:
         special = special_tokens_of(tokenizer, network.generation_config, source_lang, target_lang)
-        check_tokens(network, special, tokenizer.get_vocab().values())
+        inputs: Any = network.get_input_embeddings()
+        sizes = int(inputs.weight.shape[0]), vocab_size_of(network)
+        check_tokens(*sizes, special, tokenizer.get_vocab().values())
     except (LookupError, TypeError, AttributeError, ArithmeticError) as error:
-        raise UncurseError(f"{name} does not say which special tokens it needs: {_first_line(error)}") from error
+        raise UncurseError(f"{name} does not say which special tokens it needs: {first_line(error)}") from error
     fingerprint = fingerprint_of(network, str(special), str(sorted(tokenizer.get_vocab().items())))
     model = HuggingFaceStepModel(network.to(where), special, fingerprint)
     try:
         model.step(model.start([(special.eos,)]), np.array([model.bos]), 1, attention=model.attends)
     except Exception as error:  # some wrong settings only show in a forward
-        raise UncurseError(f"{name} cannot be run: {_first_line(error)}") from error
+        raise UncurseError(f"{name} cannot be run: {first_line(error)}") from error
     return LoadedModel(
         model=model,
         source=HuggingFaceTokenizer(tokenizer, target=False),
@@ -104,7 +79,7 @@ def _read(name: str | Path) -> tuple[Any, Any]:
     folder = Path(name) if Path(name).is_dir() else None
     if folder is not None:
         check_files(folder)
-    with _silence():
+    with silence():
         config = AutoConfig.from_pretrained(name, trust_remote_code=False)
         if folder is not None:
             check_proportions(folder, config)
@@ -126,24 +101,3 @@ def _read(name: str | Path) -> tuple[Any, Any]:
         if weight.is_floating_point() and not bool(weight.isfinite().all()):
             raise UncurseError(f"its {weight_name!r} has a number that is not finite")
     return tokenizer, network
-
-
-@contextmanager
-def _silence() -> Iterator[None]:
-    """Without the logs of transformers and the hub: an error says in one line what is wrong."""
-    verbosity, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    hub_verbosity = hub_logging.get_verbosity()
-    logging.set_verbosity(CRITICAL)
-    hub_logging.set_verbosity(CRITICAL)
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
-        hub_logging.set_verbosity(hub_verbosity)
-        if bar:
-            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
-
-
-def _first_line(error: Exception) -> str:
-    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)

@@ -1,11 +1,10 @@
-"""The tokens around a source and before an output: language tags, start tokens, `</s>`."""
+"""Which special tokens a model of transformers expects, by its tokenizer and its generation config."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any, Final, final
+from typing import Any, Final
 
 from transformers import (
     GenerationConfig,
@@ -14,32 +13,13 @@ from transformers import (
     MBart50Tokenizer,
     MBartTokenizer,
     NllbTokenizer,
-    PreTrainedModel,
     PreTrainedTokenizerBase,
 )
 
 from uncurse.errors import UncurseError, nearest
-from uncurse.models.huggingface.network import vocab_size_of
+from uncurse.models.special_tokens import SpecialTokens
 
 _NLLB_LANGUAGE: Final = re.compile("[a-z]{3}_[A-Z][a-z]{3}")  # eng_Latn
-
-
-@final
-@dataclass(frozen=True)
-class SpecialTokens:
-    """Token ids that a model expects around a source and before an output; none of them counts in a length."""
-
-    source_prefix: tuple[int, ...]  # for example a language tag
-    source_suffix: tuple[int, ...]  # for example </s>
-    decoder_prompt: tuple[
-        int, ...
-    ]  # fed to the decoder first and not scored: a start token, perhaps a language tag
-    eos: int  # </s> of the target
-    suppressed: tuple[int, ...] = ()  # never output, for example padding
-
-    def __post_init__(self) -> None:
-        if not self.decoder_prompt:
-            raise UncurseError("decoder_prompt = () is not allowed: a decoder needs a token to start from")
 
 
 def special_tokens_of(
@@ -91,10 +71,11 @@ def eos_of(config: GenerationConfig) -> int:
     return ends[0]
 
 
-def check_tokens(network: PreTrainedModel, special: SpecialTokens, vocabulary: Iterable[int]) -> None:
-    """Raise an `UncurseError` if a token has no embedding: a special one, or one of the tokenizer's."""
-    inputs: Any = network.get_input_embeddings()
-    sources, targets = int(inputs.weight.shape[0]), vocab_size_of(network)
+def check_tokens(sources: int, targets: int, special: SpecialTokens, vocabulary: Iterable[int]) -> None:
+    """Raise an `UncurseError` if a token has no embedding: a special one, or one of the tokenizer's.
+
+    A model has so many embeddings of source tokens and so many target tokens.
+    """
     fed = (*special.source_prefix, *special.source_suffix, *special.decoder_prompt, *vocabulary)
     for size, tokens in ((sources, fed), (targets, (special.eos, *special.suppressed))):
         for token in tokens:

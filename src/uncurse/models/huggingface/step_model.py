@@ -24,7 +24,7 @@ from uncurse.models.huggingface.network import (
     shows_attention,
     vocab_size_of,
 )
-from uncurse.models.huggingface.special_tokens import SpecialTokens
+from uncurse.models.special_tokens import SpecialTokens
 from uncurse.models.tensors import to_float64
 from uncurse.search.step_model import Continuations
 
@@ -43,11 +43,10 @@ class HuggingFaceStepModel:
         self.bos = special.decoder_prompt[-1]
         self.eos = special.eos
         self.attends = shows_attention(network)
-        added = len(special.source_prefix) + len(special.source_suffix)
         positions = max_positions(network, "encoder")
-        self.max_source_length = None if positions is None else positions - added
+        self.max_source_length = None if positions is None else special.max_source_length(positions)
         positions = max_positions(network, "decoder")
-        self.max_target_length = None if positions is None else positions - len(special.decoder_prompt) + 1
+        self.max_target_length = None if positions is None else special.max_target_length(positions)
 
     @torch.inference_mode()
     def start(self, sources: Sequence[Sequence[int]]) -> CacheGroups[CacheGroup]:
@@ -80,10 +79,7 @@ class HuggingFaceStepModel:
 
     def _encode(self, sources: Sequence[Sequence[int]]) -> EncoderMemory:
         special, network = self._special, self._network
-        framed = [
-            torch.tensor((*special.source_prefix, *source, *special.source_suffix), dtype=torch.long)
-            for source in sources
-        ]
+        framed = [torch.tensor(special.framed(source), dtype=torch.long) for source in sources]
         check_positions(network, "encoder", max(map(len, framed)))
         ids = pad_sequence(framed, batch_first=True)
         lengths = torch.tensor([len(each) for each in framed])

@@ -1,4 +1,4 @@
-"""Reader of CTranslate2 files of Marian models: `model.bin`, binary version 6, and the vocabulary."""
+"""Reader of CTranslate2 files of the families here: `model.bin`, binary version 6, and the vocabulary."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import re
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -17,8 +17,16 @@ from torch import Tensor
 
 from uncurse.errors import UncurseError
 from uncurse.models.loaded_model import MAX_WEIGHT_BYTES
+from uncurse.models.transformer.architecture import Architecture
+from uncurse.models.transformer.families.known import FAMILIES
 from uncurse.models.transformer.quantization import Weight
-from uncurse.models.transformer.weights import EMBEDDINGS, OUTPUT_BIAS, TransformerWeights
+from uncurse.models.transformer.weights import (
+    EMBEDDINGS,
+    OUTPUT_BIAS,
+    SIDES,
+    TransformerWeights,
+    embedding_norm,
+)
 from uncurse.storage.atomic import read_regular_file
 from uncurse.storage.strict_json import read_json
 from uncurse.text.marian_tokenizer import Vocabulary
@@ -39,11 +47,8 @@ MAX_DIMENSIONS: Final = 8  # more than any array of a model has
 ACTIVATIONS: Final = {0: "relu", 2: "silu", 3: "gelu"}
 FLAGS: Final = {  # what this runtime implements; a model with other values is refused
     "encoder/embeddings_merge": 0,
-    "encoder/pre_norm": 0,
     "encoder/multi_query_attention": 0,
-    "decoder/pre_norm": 0,
     "decoder/multi_query_attention": 0,
-    "decoder/start_from_zero_embedding": 1,
     "decoder/alibi": 0,
 }
 IGNORED: Final = re.compile(r"decoder/(align\w+|alibi_use_positive_positions|scale_alibi)")
@@ -51,10 +56,11 @@ KNOWN: Final = re.compile(
     r"(en|de)coder/("
     r"layer_\d+/(self_attention|attention|ffn)/(linear_[012]/(weight|weight_scale|bias)|layer_norm/(gamma|beta))"
     r"|embeddings(_0)?/weight(_scale)?|position_encodings/encodings|projection/(weight|weight_scale|bias)"
-    r"|num_heads|activation|scale_embeddings)"
+    r"|layer_norm/(gamma|beta)|layernorm_embedding/(gamma|beta)"
+    r"|num_heads|activation|scale_embeddings|pre_norm|start_from_zero_embedding)"
 )
 EMBEDDINGS_WEIGHT: Final = f"{EMBEDDINGS}/weight"
-SHARED: Final = {  # Marian has one embedding table and one table of positions
+SHARED: Final = {  # all families have one embedding table, and some have one table of positions
     "decoder/projection/weight": EMBEDDINGS_WEIGHT,
     "encoder/embeddings_0/weight": EMBEDDINGS_WEIGHT,
     "encoder/position_encodings/encodings": "decoder/position_encodings/encodings",
@@ -100,7 +106,7 @@ class _Reader:
 
 
 def read_model(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays of a `model.bin` by name; tables that Marian shares are there once."""
+    """The arrays of a `model.bin` by name; tables that both sides share are there once."""
     reader = _Reader(memoryview(read_regular_file(path, MAX_WEIGHT_BYTES)), path)
     version = reader.integer("I")
     if version != VERSION:
@@ -118,7 +124,7 @@ def read_model(path: Path) -> dict[str, NDArray[Any]]:
     for _ in range(reader.integer("I")):
         alias, name = reader.text(), reader.text()
         if SHARED.get(alias, name) != name:
-            raise UncurseError(f"{path} is not a Marian model: its {alias} is {name}")
+            raise UncurseError(f"{path} is not supported: its {alias} is {name}")
         if name not in arrays or alias in arrays:
             raise UncurseError(f"{path} is damaged: its {alias} is an alias of {name}")
         if alias not in SHARED:  # CTranslate2 stores equal arrays, such as biases of zero, once
@@ -130,24 +136,23 @@ def read_model(path: Path) -> dict[str, NDArray[Any]]:
     return arrays
 
 
-def marian_weights(arrays: Mapping[str, NDArray[Any]], path: Path, eos: int) -> TransformerWeights:
-    """The weights of a Marian model; an error names what another architecture has or does otherwise."""
+def transformer_weights(arrays: Mapping[str, NDArray[Any]], path: Path, eos: int) -> TransformerWeights:
+    """The weights of a model of a known family; an error names what other models have or do otherwise."""
     for name in arrays:
         if name not in FLAGS and not KNOWN.fullmatch(name) and not IGNORED.fullmatch(name):
-            raise UncurseError(f"{path} is not a Marian model: it has {name}")
+            raise UncurseError(f"{path} is not supported: it has {name}")
     try:
         for name, expected in FLAGS.items():
             if (found := _flag(arrays, name)) != expected:
-                raise UncurseError(f"it is not a Marian model: {name} is {found}, not {expected}")
-        for side in ("encoder", "decoder"):
-            _check_scale(arrays, f"{side}/scale_embeddings")
+                raise UncurseError(f"it is not supported: {name} is {found}, not {expected}")
+        architecture = _architecture(arrays)
         activation, heads = _flag(arrays, "decoder/activation"), _flag(arrays, "decoder/num_heads")
         for name, own in (("activation", activation), ("num_heads", heads)):
             if f"encoder/{name}" in arrays and (found := _flag(arrays, f"encoder/{name}")) != own:
                 raise UncurseError(f"{name} is {found} in the encoder and {own} in the decoder")
         if activation not in ACTIVATIONS:
-            raise UncurseError(f"it is not a Marian model: its activation function is number {activation}")
-        return TransformerWeights(*_tensors(arrays), heads, ACTIVATIONS[activation], eos)
+            raise UncurseError(f"it is not supported: its activation function is number {activation}")
+        return TransformerWeights(*_tensors(arrays), heads, ACTIVATIONS[activation], eos, architecture)
     except UncurseError as error:
         raise UncurseError(f"{path}: {error}") from error
 
@@ -160,15 +165,42 @@ def _flag(arrays: Mapping[str, NDArray[Any]], name: str) -> int:
     return int(array.item())
 
 
-def _check_scale(arrays: Mapping[str, NDArray[Any]], name: str) -> None:
-    """Marian scales embeddings by the root of their size; the file says so by a flag of 1 or by that root."""
+def _architecture(arrays: Mapping[str, NDArray[Any]]) -> Architecture:
+    """The architecture of the family that has these settings."""
+    settings = [
+        (
+            bool(_flag(arrays, f"{side}/pre_norm")),
+            f"{embedding_norm(side)}/gamma" in arrays,
+            _scales_embeddings(arrays, f"{side}/scale_embeddings"),
+        )
+        for side in SIDES
+    ]
+    if settings[0] != settings[1]:
+        raise UncurseError("it is not supported: its encoder is built otherwise than its decoder")
+    pre_norm, norm, scaled = settings[0]
+    zero_start = bool(_flag(arrays, "decoder/start_from_zero_embedding"))
+    for known in (family.architecture for family in FAMILIES):
+        if (known.pre_norm, known.embedding_norm, known.zero_start) == (pre_norm, norm, zero_start):
+            if zero_start and not scaled:
+                raise UncurseError(f"it is not supported: {known.name} models scale their embeddings")
+            return replace(known, scaled_embeddings=scaled)
+    raise UncurseError(
+        f"it is none of {', '.join(family.architecture.name for family in FAMILIES)}: pre_norm is {pre_norm},"
+        f" layernorm_embedding {norm}, start_from_zero_embedding {zero_start}"
+    )
+
+
+def _scales_embeddings(arrays: Mapping[str, NDArray[Any]], name: str) -> bool:
+    """Whether embeddings are scaled by the root of their size: a flag, or as a float that root or 1."""
     embeddings = arrays.get(EMBEDDINGS_WEIGHT, np.zeros(()))
     size = embeddings.shape[-1] if embeddings.ndim else 0
-    array = arrays.get(name, np.zeros(()))
+    array = arrays.get(name, np.zeros((), dtype=np.int8))
     found = array.item() if array.size == 1 else math.nan
-    expected = math.sqrt(size) if array.dtype.kind == "f" else 1
-    if not math.isclose(found, expected, rel_tol=1e-2):  # half precision rounds it
-        raise UncurseError(f"it is not a Marian model: {name} is {found:g}, not {expected:g}")
+    no, yes = (1.0, math.sqrt(size)) if array.dtype.kind == "f" else (0, 1)
+    for value, meaning in ((yes, True), (no, False)):
+        if math.isclose(found, value, rel_tol=1e-2):  # half precision rounds it
+            return meaning
+    raise UncurseError(f"it is not supported: {name} is {found:g}, neither {yes:g} nor {no:g}")
 
 
 def _tensors(arrays: Mapping[str, NDArray[Any]]) -> tuple[dict[str, Weight], dict[str, Tensor]]:

@@ -1,8 +1,9 @@
-"""Hugging Face files of Marian models: `config.json` and the weights, in safetensors or as a PyTorch file."""
+"""Hugging Face files of the families here: `config.json` and the weights, in safetensors or as a PyTorch file."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,11 +15,21 @@ from torch import Tensor
 
 from uncurse.errors import UncurseError
 from uncurse.models.loaded_model import MAX_WEIGHT_BYTES
+from uncurse.models.transformer.families.family import Family
+from uncurse.models.transformer.families.known import FAMILIES
+from uncurse.models.transformer.families.marian import MARIAN
 from uncurse.models.transformer.layers import ACTIVATIONS
 from uncurse.models.transformer.positions import MAX_POSITIONS
 from uncurse.models.transformer.pytorch_file import read_state_dict
 from uncurse.models.transformer.quantization import Weight
-from uncurse.models.transformer.weights import EMBEDDINGS, OUTPUT_BIAS, TransformerWeights
+from uncurse.models.transformer.weights import (
+    EMBEDDINGS,
+    OUTPUT_BIAS,
+    SIDES,
+    TransformerWeights,
+    embedding_norm,
+    final_norm,
+)
 from uncurse.storage.atomic import atomic_write, read_regular_file
 from uncurse.storage.strict_json import read_json
 
@@ -40,19 +51,8 @@ NORMS: Final = {
     "attention/layer_norm": "encoder_attn_layer_norm",
     "ffn/layer_norm": "final_layer_norm",
 }
-REQUIRED: Final = {  # what this runtime implements; a model with other values is refused
-    "model_type": "marian",
-    "scale_embedding": True,
-    "normalize_before": False,
-    "normalize_embedding": False,
-    "add_final_layer_norm": False,
-    "share_encoder_decoder_embeddings": True,
-    "tie_word_embeddings": True,
-}
-INTEGERS: Final = (
-    *(f"{side}_{what}" for side in ("encoder", "decoder") for what in ("layers", "attention_heads")),
-    *(f"{token}_token_id" for token in ("decoder_start", "pad", "eos")),
-)
+INTEGERS: Final = tuple(f"{side}_{what}" for side in SIDES for what in ("layers", "attention_heads"))
+MARIAN_INTEGERS: Final = tuple(f"{token}_token_id" for token in ("decoder_start", "pad", "eos"))
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -63,16 +63,22 @@ def read_config(folder: Path) -> dict[str, Any]:
     return config
 
 
+def family_of(config: dict[str, Any]) -> Family | None:
+    """The family of a model; None if it is none of those here."""
+    return next((family for family in FAMILIES if family.model_type == config.get("model_type")), None)
+
+
 def is_supported(folder: Path) -> bool:
     """Whether this runtime can run a model; others run in transformers."""
     config = read_config(folder)
+    family = family_of(config)
     in_one_file = (folder / TENSORS).exists() or not (folder / SHARD_INDEX).exists()
-    return config.get("model_type") == "marian" and in_one_file and _unsupported(config) is None
+    return family is not None and in_one_file and _unsupported(family, config) is None
 
 
-def _unsupported(config: dict[str, Any]) -> str | None:
+def _unsupported(family: Family, config: dict[str, Any]) -> str | None:
     """What this runtime does not support of a model; None if it supports everything."""
-    for name, expected in REQUIRED.items():
+    for name, expected in family.required.items():
         found = config.get(name, expected)
         if found != expected:
             return f"{name} is {found!r}, not {expected!r}"
@@ -85,19 +91,40 @@ def _unsupported(config: dict[str, Any]) -> str | None:
 
 
 def read_marian(folder: Path) -> TransformerWeights:
+    """Read the weights of a Marian model; `<pad>` is never output."""
+    config = read_config(folder)
+    _check_integers(folder, config, MARIAN_INTEGERS)
+    weights = read_transformer(folder, MARIAN, config["eos_token_id"])
+    start, padding = config["decoder_start_token_id"], config["pad_token_id"]
+    embeddings, bias = weights.matrices[EMBEDDINGS].values, weights.vectors[OUTPUT_BIAS]
+    if not (0 <= start < len(embeddings) and 0 <= padding < len(bias)):
+        raise UncurseError(
+            f"{folder / CONFIG}: decoder_start_token_id = {start} or pad_token_id = {padding}"
+            " is outside the vocabulary"
+        )
+    if embeddings[start].any():
+        raise UncurseError(f"{weights_file(folder)}: the embedding of the start token is not zero")
+    return weights.without_output([padding])
+
+
+def read_transformer(folder: Path, family: Family, eos: int) -> TransformerWeights:
     """Read the weights of a folder; an error names what this runtime does not support."""
     config = read_config(folder)
-    if (unsupported := _unsupported(config)) is not None:
+    if (unsupported := _unsupported(family, config)) is not None:
         raise UncurseError(f"{folder / CONFIG}: {unsupported}")
-    for name in INTEGERS:
-        if type(config.get(name)) is not int:
-            raise UncurseError(f"{folder / CONFIG}: {name} is {config.get(name)!r}, not an integer")
+    _check_integers(folder, config, INTEGERS)
     path = weights_file(folder)
     tensors = _read_tensors(path)
     try:
-        return _weights(config, tensors)
+        return _weights(config, tensors, family, eos)
     except (SafetensorError, KeyError, IndexError, RuntimeError, ValueError) as error:
         raise UncurseError(f"{path} does not fit {folder / CONFIG}: {error}") from error
+
+
+def _check_integers(folder: Path, config: dict[str, Any], names: Sequence[str]) -> None:
+    for name in names:
+        if type(config.get(name)) is not int:
+            raise UncurseError(f"{folder / CONFIG}: {name} is {config.get(name)!r}, not an integer")
 
 
 def weights_file(folder: Path) -> Path:
@@ -118,14 +145,25 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
         raise UncurseError(f"{path} is not a safetensors file: {error}") from error
 
 
-def _weights(config: dict[str, Any], tensors: dict[str, Tensor]) -> TransformerWeights:
+def _weights(config: dict[str, Any], tensors: dict[str, Tensor], family: Family, eos: int) -> TransformerWeights:
+    architecture = family.architecture_of(config)
+
     def float32(name: str) -> Tensor:
         if not tensors[name].is_floating_point():
             raise UncurseError(f"{name!r} is of type {tensors[name].dtype}")
         return tensors[name].float()
 
     matrices, vectors = {}, {}
-    for side in ("encoder", "decoder"):
+
+    def norm(ours: str, theirs: str) -> None:
+        vectors[f"{ours}/gamma"] = float32(f"{theirs}.weight")
+        vectors[f"{ours}/beta"] = float32(f"{theirs}.bias")
+
+    for side in SIDES:
+        if architecture.embedding_norm:
+            norm(embedding_norm(side), f"model.{side}.layernorm_embedding")
+        if architecture.pre_norm:
+            norm(final_norm(side), f"model.{side}.layer_norm")
         for index in range(config[f"{side}_layers"]):
             ours, theirs = f"{side}/layer_{index}", f"model.{side}.layers.{index}"
             for part, names in LINEARS.items():
@@ -137,23 +175,28 @@ def _weights(config: dict[str, Any], tensors: dict[str, Tensor]) -> TransformerW
             for part, name in NORMS.items():
                 if side == "encoder" and part.startswith("attention"):
                     continue
-                vectors[f"{ours}/{part}/gamma"] = float32(f"{theirs}.{name}.weight")
-                vectors[f"{ours}/{part}/beta"] = float32(f"{theirs}.{name}.bias")
-    embeddings, bias = float32("model.shared.weight"), float32("final_logits_bias")[0].clone()
-    start, padding = config["decoder_start_token_id"], config["pad_token_id"]
-    if not (0 <= start < len(embeddings) and 0 <= padding < len(bias)) or embeddings.ndim != 2:
+                norm(f"{ours}/{part}", f"{theirs}.{name}")
+    embeddings = float32("model.shared.weight")
+    if embeddings.ndim != 2:
         raise UncurseError(
-            f"decoder_start_token_id = {start} or pad_token_id = {padding} is outside the vocabulary"
+            f"'model.shared.weight' has the shape {tuple(embeddings.shape)}; expected two dimensions"
         )
-    if embeddings[start].any():
-        raise UncurseError("the embedding of the start token is not zero")
+    bias = float32("final_logits_bias")[0] if family.output_bias else torch.zeros(len(embeddings))
     if not bias.isfinite().all():
         raise UncurseError("'final_logits_bias' has a value that is not finite")
-    bias[padding] = -torch.inf  # padding is never output
-    matrices[EMBEDDINGS] = Weight(embeddings)
-    vectors[OUTPUT_BIAS] = bias
-    heads, activation = config["decoder_attention_heads"], config["activation_function"]
-    return TransformerWeights(matrices, vectors, heads, activation, config["eos_token_id"])
+    positions = family.positions(config, tensors, embeddings.shape[1])
+    return TransformerWeights(
+        matrices={**matrices, EMBEDDINGS: Weight(embeddings)},
+        vectors={
+            **vectors,
+            **{f"{side}/position_encodings": table for side, table in positions.items()},
+            OUTPUT_BIAS: bias,
+        },
+        heads=config["decoder_attention_heads"],
+        activation=config["activation_function"],
+        eos=eos,
+        architecture=architecture,
+    )
 
 
 def save_marian(folder: Path, weights: TransformerWeights) -> None:
@@ -196,7 +239,7 @@ def _huggingface_config(weights: TransformerWeights) -> dict[str, Any]:
     vocab_size = pad + 1
     sides = {
         f"{side}_{what}": value
-        for side in ("encoder", "decoder")
+        for side in SIDES
         for what, value in {
             "layers": weights.layers(side),
             "attention_heads": weights.heads,
@@ -204,7 +247,8 @@ def _huggingface_config(weights: TransformerWeights) -> dict[str, Any]:
         }.items()
     }
     return {
-        **REQUIRED,
+        "model_type": MARIAN.model_type,
+        **MARIAN.required,
         **sides,
         "architectures": ["MarianMTModel"],
         "d_model": d_model,

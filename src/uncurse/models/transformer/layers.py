@@ -1,8 +1,7 @@
-"""The layers and the encoder of a post-norm Transformer (Vaswani et al. 2017), as Marian trains it."""
+"""The layers and the encoder of a Transformer (Vaswani et al. 2017), post-norm or pre-norm."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, final
@@ -17,8 +16,14 @@ from uncurse.errors import UncurseError
 from uncurse.models.transformer.attention import merge_heads, split_heads
 from uncurse.models.transformer.linear import ComputeType, Linear, LinearInput, make_linear
 from uncurse.models.transformer.output_layer import OutputLayer
-from uncurse.models.transformer.positions import MAX_POSITIONS, sinusoidal_positions
-from uncurse.models.transformer.weights import EMBEDDINGS, OUTPUT_BIAS, POSITIONS, TransformerWeights
+from uncurse.models.transformer.weights import (
+    EMBEDDINGS,
+    OUTPUT_BIAS,
+    SIDES,
+    TransformerWeights,
+    embedding_norm,
+    final_norm,
+)
 from uncurse.models.vocabulary_selector import VocabularySelector
 
 ACTIVATIONS: Final[Mapping[str, Callable[[Tensor], Tensor]]] = {
@@ -45,14 +50,20 @@ class LayerNorm:
 @final
 @dataclass(frozen=True, eq=False)
 class ResidualNorm:
-    """The end of every sublayer: output projection, residual connection, layer normalisation."""
+    """What every sublayer has: output projection, residual connection, layer normalisation."""
 
     projection: Linear
     norm: LayerNorm
+    pre_norm: bool = False  # the layer norm is before the sublayer, not after it
+
+    def input(self, states: Tensor) -> LinearInput:
+        """What the sublayer reads of the states."""
+        return LinearInput(self.norm(states) if self.pre_norm else states)
 
     def __call__(self, states: Tensor, found: Tensor) -> Tensor:
         """The states after a sublayer that turned them into `found`."""
-        return self.norm(states + self.projection(LinearInput(found)))
+        added = states + self.projection(LinearInput(found))
+        return added if self.pre_norm else self.norm(added)
 
 
 @final
@@ -66,7 +77,7 @@ class FeedForward:
 
     def __call__(self, states: Tensor) -> Tensor:
         """The states after this sublayer."""
-        return self.output(states, self.activation(self.inner(LinearInput(states))))
+        return self.output(states, self.activation(self.inner(self.output.input(states))))
 
 
 @final
@@ -125,11 +136,17 @@ class TransformerNetwork:
         self.eos = weights.eos
         self._embeddings = weights.matrices[EMBEDDINGS].to(device)
         self.d_model = self._embeddings.values.shape[1]
-        positions = weights.vectors.get(POSITIONS)
-        self._positions = (
-            sinusoidal_positions(MAX_POSITIONS, self.d_model) if positions is None else positions
-        ).to(device)
+        self.architecture = weights.architecture
+        self._embedding_scale = weights.architecture.embedding_scale(self.d_model)
+        self._positions = {side: weights.positions(side).to(device) for side in SIDES}
         build = _LayerBuilder(weights, compute_type, device)
+        self._embedding_norm, self._final_norm = (
+            {side: build.norm(name(side)) for side in SIDES if has_norm}
+            for name, has_norm in (
+                (embedding_norm, self.architecture.embedding_norm),
+                (final_norm, self.architecture.pre_norm),
+            )
+        )
         self.encoder = [build.encoder_layer(index) for index in range(weights.layers("encoder"))]
         self.decoder = [build.decoder_layer(index) for index in range(weights.layers("decoder"))]
         self._compute_type, self._output_bias = compute_type, build.vector(OUTPUT_BIAS)
@@ -153,35 +170,42 @@ class TransformerNetwork:
         """The number of tokens; as a token id it stands for no token, whose embedding is zero."""
         return self._output.vocab_size
 
-    @property
-    def max_positions(self) -> int:
-        """The most tokens of a sequence, `</s>` counted: so many have a position encoding."""
-        return len(self._positions)
+    def max_positions(self, side: str) -> int:
+        """The most tokens of a sequence, special ones counted: so many have a position encoding."""
+        return len(self._positions[side])
 
-    def embed(self, tokens: Tensor, first: Tensor | int = 0) -> Tensor:
+    def embed(self, side: str, tokens: Tensor, first: Tensor | int = 0) -> Tensor:
         """Embed tokens, [rows, tokens], at positions from `first` on; the result is [rows, tokens, d_model]."""
         known = tokens.clamp(max=self.vocab_size - 1)
         embedded = self._embeddings.values[known].float()
         if self._embeddings.scale is not None:
             embedded /= self._embeddings.scale[known][..., None]
-        embedded *= ((tokens < self.vocab_size) * math.sqrt(self.d_model))[..., None]
-        return embedded + self._positions[first + torch.arange(tokens.shape[1], device=self.device)]
+        embedded *= ((tokens < self.vocab_size) * self._embedding_scale)[..., None]
+        embedded += self._positions[side][first + torch.arange(tokens.shape[1], device=self.device)]
+        return self._embedding_norm[side](embedded) if side in self._embedding_norm else embedded
+
+    def finished(self, side: str, states: Tensor) -> Tensor:
+        """The states after the last layer of a side, [..., d_model]."""
+        return self._final_norm[side](states) if side in self._final_norm else states
 
     def encode(self, sources: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-        """Encoder states of sources with `</s>`, [sentences, positions, d_model], and where there is a token."""
-        longest = max(len(source) for source in sources) + 1
-        if longest > self.max_positions:
-            raise UncurseError(f"a source has {longest - 1} tokens; this model can read {self.max_positions - 1}")
-        rows = [[*source, self.eos, *[self.eos] * (longest - 1 - len(source))] for source in sources]
-        lengths = torch.tensor([len(source) + 1 for source in sources])
+        """Encoder states of sources, [sentences, positions, d_model], and where there is a token.
+
+        The sources have all special tokens that the model expects.
+        """
+        longest = max(len(source) for source in sources)
+        if longest > (most := self.max_positions("encoder")):
+            raise UncurseError(f"a source has {longest} tokens, special ones counted; this model can read {most}")
+        rows = [[*source, *[self.eos] * (longest - len(source))] for source in sources]
+        lengths = torch.tensor([len(source) for source in sources])
         is_token = (torch.arange(longest) < lengths[:, None]).to(self.device)
-        states = self.embed(torch.tensor(rows, device=self.device))
+        states = self.embed("encoder", torch.tensor(rows, device=self.device))
         for layer in self.encoder:
-            projected = layer.self_attention.query_key_value(LinearInput(states))
+            projected = layer.self_attention.query_key_value(layer.self_attention.output.input(states))
             query, key, value = split_heads(projected, 3, self.heads)
             attended = functional.scaled_dot_product_attention(query, key, value, is_token[:, None, None])
             states = layer.feed_forward(layer.self_attention.output(states, merge_heads(attended)))
-        return states, is_token
+        return self.finished("encoder", states), is_token
 
 
 @final
@@ -210,6 +234,10 @@ class _LayerBuilder:
     def vector(self, name: str) -> Tensor:
         return self.weights.vectors[name].to(self.device)
 
+    def norm(self, name: str) -> LayerNorm:
+        gamma, beta = self.weights.norm(name)
+        return LayerNorm(gamma.to(self.device), beta.to(self.device))
+
     def _self_attention(self, name: str) -> SelfAttention:
         return SelfAttention(self._linear(f"{name}/linear_0"), self._residual_norm(name, "linear_1"))
 
@@ -218,8 +246,8 @@ class _LayerBuilder:
         return FeedForward(self._linear(f"{name}/linear_0"), activation, self._residual_norm(name, "linear_1"))
 
     def _residual_norm(self, name: str, projection: str) -> ResidualNorm:
-        norm = LayerNorm(self.vector(f"{name}/layer_norm/gamma"), self.vector(f"{name}/layer_norm/beta"))
-        return ResidualNorm(self._linear(f"{name}/{projection}"), norm)
+        pre_norm = self.weights.architecture.pre_norm
+        return ResidualNorm(self._linear(f"{name}/{projection}"), self.norm(f"{name}/layer_norm"), pre_norm)
 
     def _linear(self, name: str) -> Linear:
         weight = self.weights.matrices[name].to(self.device)

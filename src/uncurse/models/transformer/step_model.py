@@ -1,4 +1,4 @@
-"""The Marian Transformer as a step model for wide beams.
+"""The Transformer as a step model for wide beams.
 
 A step is one product of all prefixes of a sentence with all nodes of its prefix tree, under a mask that says which
 prefix goes through which node; see `kv_cache.py`.
@@ -19,6 +19,7 @@ from uncurse.arrays import Floats, Ints
 from uncurse.errors import UncurseError
 from uncurse.models.encoder_cache import CachedEncoder
 from uncurse.models.ragged import RaggedRows
+from uncurse.models.special_tokens import SpecialTokens, marian_tokens
 from uncurse.models.tensors import pad_and_concat, to_float64
 from uncurse.models.transformer.attention import additive_mask, attend, attention_weights, merge_heads, split_heads
 from uncurse.models.transformer.kv_cache import CrossAttentionCache, PrefixTreeCache
@@ -96,17 +97,16 @@ class TransformerStepModel:
 
     attends: Final = True
 
-    def __init__(self, network: TransformerNetwork, signature: str, language_token: int | None = None) -> None:
+    def __init__(self, network: TransformerNetwork, signature: str, special: SpecialTokens | None = None) -> None:
         self._network = network
         self._encoder = CachedEncoder(self._encode)
-        # Multilingual models want the target language as the first source token, such as >>fra<<.
-        self._source_prefix = () if language_token is None else (language_token,)
+        self._special = special = special or marian_tokens(network.eos, network.vocab_size)
         self.signature = signature
         self.vocab_size = network.vocab_size
-        self.bos = network.vocab_size  # not a token: Marian's decoder starts from a zero embedding
+        self.bos = special.decoder_prompt[-1]
         self.eos = network.eos
-        self.max_source_length = network.max_positions - 1 - len(self._source_prefix)  # </s> takes one
-        self.max_target_length = network.max_positions
+        self.max_source_length = special.max_source_length(network.max_positions("encoder"))
+        self.max_target_length = special.max_target_length(network.max_positions("decoder"))
 
     @torch.inference_mode()
     def start(self, sources: Sequence[Sequence[int]]) -> TransformerState:
@@ -121,7 +121,7 @@ class TransformerStepModel:
             values.append(value.contiguous())
         sentences, device = len(sources), network.device
         empty = [states.new_zeros(sentences, network.heads, 1, network.d_model // network.heads) for _ in 2 * keys]
-        return TransformerState(
+        state = TransformerState(
             source=CrossAttentionCache(keys, values, is_token),
             tree=PrefixTreeCache(empty[: len(keys)], empty[len(keys) :], 0),
             paths=torch.empty(sentences, 0, dtype=torch.long, device=device),
@@ -129,48 +129,60 @@ class TransformerStepModel:
             depth=torch.zeros(sentences, dtype=torch.long, device=device),
             outputs=tuple(network.output_layer(part[real]) for part, real in zip(states, is_token, strict=True)),
         )
+        for token in self._special.decoder_prompt[:-1]:
+            _, _, state = self._decode(state, np.full(sentences, token), attention=False)
+        return state
 
     @torch.inference_mode()
     def step(
         self, state: TransformerState, tokens: Ints, k: int, attention: bool
     ) -> tuple[Continuations, TransformerState]:
         """Feed each row its token; the k best next tokens."""
+        states, received, state = self._decode(state, tokens, attention)
+        log_probs, ids = _top_k(state, states, min(k, self.vocab_size))
+        return Continuations(ids.cpu().numpy(), to_float64(log_probs), received), state
+
+    def _decode(
+        self, state: TransformerState, tokens: Ints, attention: bool
+    ) -> tuple[Tensor, Floats | None, TransformerState]:
+        """Feed each row its token: what the output layer reads, [rows, d_model], and attention to the source."""
         network = self._network
         state = state.with_capacity(int(torch.bincount(state.sentence).max()))
         layout = RaggedRows.of(state.sentence, len(state.depth))
         position = state.depth[state.sentence]  # [rows]
-        if int(position.max()) >= network.max_positions:
-            raise UncurseError(f"an output has more than {network.max_positions} tokens, the most for this model")
+        if int(position.max()) >= network.max_positions("decoder"):
+            most = self.max_target_length
+            raise UncurseError(f"an output has more than {most} tokens, the most for this model")
         tree, first, last = state.tree, state.tree.nodes, state.tree.nodes + layout.lanes
         paths = torch.cat((state.paths, (first + layout.lane)[:, None]), dim=1)
         tree_mask = _tree_mask(paths, layout, last)
         source_mask = additive_mask(state.source.is_token)[:, None, None]  # [sentences, 1, 1, positions]
         fed = torch.from_numpy(np.asarray(tokens)).to(network.device)
-        states = network.embed(fed[:, None], position[:, None])[:, 0]  # [rows, d_model]
+        states = network.embed("decoder", fed[:, None], position[:, None])[:, 0]  # [rows, d_model]
         tree.nodes = last
         weights = None
         for index, layer in enumerate(network.decoder):
-            projected = layout.pad(layer.self_attention.query_key_value(LinearInput(states)))
+            projected = layout.pad(layer.self_attention.query_key_value(layer.self_attention.output.input(states)))
             query, key, value = split_heads(projected, 3, network.heads)
             tree.keys[index][:, :, first:last] = key
             tree.values[index][:, :, first:last] = value
             keys, values = tree.keys[index][:, :, :last], tree.values[index][:, :, :last]
             attended = attend(query, keys, values, tree_mask)
             states = layer.self_attention.output(states, layout.unpad(merge_heads(attended)))
-            (query,) = split_heads(layout.pad(layer.cross_attention.query(LinearInput(states))), 1, network.heads)
+            queries = layer.cross_attention.query(layer.cross_attention.output.input(states))
+            (query,) = split_heads(layout.pad(queries), 1, network.heads)
             keys, values = state.source.keys[index], state.source.values[index]
             if attention and layer is network.decoder[-1]:
                 weights = attention_weights(query, keys, source_mask)
             attended = attend(query, keys, values, source_mask)
             states = layer.feed_forward(layer.cross_attention.output(states, layout.unpad(merge_heads(attended))))
-        log_probs, ids = _top_k(state, states, min(k, self.vocab_size))
-        received = None if weights is None else to_float64(layout.unpad(weights))[:, len(self._source_prefix) :]
-        continuations = Continuations(ids.cpu().numpy(), to_float64(log_probs), received)
-        return continuations, replace(state, paths=paths, depth=state.depth + 1)
+        first_source = len(self._special.source_prefix)
+        received = None if weights is None else to_float64(layout.unpad(weights))[:, first_source:]
+        return network.finished("decoder", states), received, replace(state, paths=paths, depth=state.depth + 1)
 
     @torch.inference_mode()
     def features(self, sources: Sequence[Sequence[int]]) -> Floats:
-        """The mean of the encoder's states over the tokens of each source and its `</s>`, [sources, d_model]."""
+        """The mean of the encoder's states over all tokens of each source, special ones too, [sources, size]."""
         states, is_token = self._encoder(sources)
         counted = to_float64(is_token)[:, :, None]
         mean: Floats = (to_float64(states) * counted).sum(axis=1) / counted.sum(axis=1)
@@ -178,12 +190,12 @@ class TransformerStepModel:
 
     @torch.inference_mode()
     def encoder_states(self, sources: Sequence[Sequence[int]]) -> list[Floats32]:
-        """The encoder's states of each source and its `</s>`, [tokens, d_model]."""
+        """The encoder's states of each source with its special tokens, [tokens, d_model]."""
         states, is_token = self._encoder(sources)
         return [part[real].float().cpu().numpy() for part, real in zip(states, is_token, strict=True)]
 
     def _encode(self, sources: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-        return self._network.encode([(*self._source_prefix, *source) for source in sources])
+        return self._network.encode([self._special.framed(source) for source in sources])
 
 
 def _top_k(state: TransformerState, states: Tensor, k: int) -> tuple[Tensor, Tensor]:

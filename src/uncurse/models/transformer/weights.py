@@ -1,20 +1,23 @@
-"""The weights of a Marian Transformer by name; weights that do not fit together are refused."""
+"""The weights of a Transformer by name; weights that do not fit together are refused."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final, final
 
 import torch
 from torch import Tensor
 
 from uncurse.errors import UncurseError
+from uncurse.models.transformer.architecture import MARIAN, Architecture
+from uncurse.models.transformer.positions import MAX_POSITIONS, sinusoidal_positions
 from uncurse.models.transformer.quantization import Weight
 
 EMBEDDINGS: Final = "decoder/embeddings"
 POSITIONS: Final = "decoder/position_encodings"
 OUTPUT_BIAS: Final = "decoder/projection/bias"
+SIDES: Final = ("encoder", "decoder")
 
 
 @final
@@ -25,14 +28,16 @@ class TransformerWeights:
     The names are those of CTranslate2: `encoder/layer_0/self_attention/linear_0` has the rows of queries, keys and
     values one after the other, `decoder/layer_0/attention/linear_1` those of keys and values. Both sides and the
     output layer share `decoder/embeddings`; the output bias is `decoder/projection/bias`. Without
-    `decoder/position_encodings` positions are sinusoidal.
+    `encoder/position_encodings` the encoder has those of the decoder; without `decoder/position_encodings`
+    positions are sinusoidal.
     """
 
     matrices: Mapping[str, Weight]
     vectors: Mapping[str, Tensor]
     heads: int
     activation: str
-    eos: int  # `</s>`, which also ends every source
+    eos: int  # `</s>`
+    architecture: Architecture = MARIAN
 
     def __post_init__(self) -> None:
         """Refuse weights that are missing, unknown, of the wrong shape or type, or not finite."""
@@ -50,12 +55,13 @@ class TransformerWeights:
         }
         vectors |= {f"{name}/{part}": (d_model,) for name in norms for part in ("gamma", "beta")}
         vectors[OUTPUT_BIAS] = (vocab_size,)
-        if POSITIONS in self.vectors:
-            positions, _ = _two_dimensions(self.vectors[POSITIONS], POSITIONS)
-            vectors[POSITIONS] = (positions, d_model)
+        for name in (_positions_of(side) for side in SIDES):
+            if name in self.vectors:
+                positions, _ = _two_dimensions(self.vectors[name], name)
+                vectors[name] = (positions, d_model)
         for name in (*self.matrices, *self.vectors):
             if name not in matrices and name not in vectors:
-                raise UncurseError(f"it has {name!r}, which a Marian model does not have")
+                raise UncurseError(f"it has {name!r}, which a {self.architecture.name} model does not have")
         for name, shape in matrices.items():
             _check_matrix(self._matrix(name), name, shape)
         for name, expected in vectors.items():
@@ -67,6 +73,25 @@ class TransformerWeights:
         while f"{side}/layer_{count}/ffn/linear_0" in self.matrices:
             count += 1
         return count
+
+    def without_output(self, tokens: Sequence[int]) -> TransformerWeights:
+        """The same weights, but these tokens are never output."""
+        bias = self.vectors[OUTPUT_BIAS].clone()
+        bias[list(tokens)] = -torch.inf
+        return replace(self, vectors={**self.vectors, OUTPUT_BIAS: bias})
+
+    def positions(self, side: str) -> Tensor:
+        """The position encodings of the encoder or the decoder, [positions, d_model]."""
+        found = self.vectors.get(_positions_of(side), self.vectors.get(POSITIONS))
+        return (
+            sinusoidal_positions(MAX_POSITIONS, self.matrices[EMBEDDINGS].values.shape[1])
+            if found is None
+            else found
+        )
+
+    def norm(self, name: str) -> tuple[Tensor, Tensor]:
+        """Gamma and beta of a layer norm, each [d_model]."""
+        return self.vectors[f"{name}/gamma"], self.vectors[f"{name}/beta"]
 
     def _linears(self, d_model: int) -> Iterator[tuple[str, tuple[int, int]]]:
         """The linear layers with their numbers of outputs and inputs."""
@@ -85,9 +110,14 @@ class TransformerWeights:
         for name in self._layer_names():
             parts = ("self_attention", "ffn", *(("attention",) if name.startswith("decoder") else ()))
             yield from (f"{name}/{part}/layer_norm" for part in parts)
+        for side in SIDES:
+            if self.architecture.embedding_norm:
+                yield embedding_norm(side)
+            if self.architecture.pre_norm:
+                yield final_norm(side)
 
     def _layer_names(self) -> Iterator[str]:
-        for side in ("encoder", "decoder"):
+        for side in SIDES:
             if not self.layers(side):
                 raise UncurseError(f"its {side} has no layers")
             yield from (f"{side}/layer_{index}" for index in range(self.layers(side)))
@@ -101,6 +131,20 @@ class TransformerWeights:
         if name not in self.vectors:
             raise UncurseError(f"{name!r} is missing")
         return self.vectors[name]
+
+
+def embedding_norm(side: str) -> str:
+    """The name of the layer norm of the embeddings."""
+    return f"{side}/layernorm_embedding"
+
+
+def final_norm(side: str) -> str:
+    """The name of the layer norm at the end of a side."""
+    return f"{side}/layer_norm"
+
+
+def _positions_of(side: str) -> str:
+    return f"{side}/position_encodings"
 
 
 def _two_dimensions(tensor: Tensor, name: str) -> tuple[int, int]:

@@ -21,7 +21,8 @@ struct Step {
     const int64_t* const* allowed;   // [sentences] those tokens
 };
 
-// Continuations of a step; k = 0: log-probabilities of all tokens, [rows, vocab_size].
+// Continuations of a step; k = 0: log-probabilities of all tokens, [rows, vocab_size]; log_probs = null: none, as while
+// a prompt is fed.
 struct Found {
     int32_t k, received_stride;
     int64_t* tokens;    // [rows, k]
@@ -67,7 +68,7 @@ inline void decode(const Network& network, int threads, const Step& step, int se
     int size = network.d_model;
     int longest = *std::max_element(step.source_lengths, step.source_lengths + sentences);
     Run run(network, threads, step.rows);
-    run.embed_rows(step.tokens, step.positions);
+    run.embed_rows(network.decoder_start, step.tokens, step.positions);
     for (int index = 0; index < network.decoder_layers; ++index) {
         const Layer& layer = network.layers[network.encoder_layers + index];
         bool last = index + 1 == network.decoder_layers;
@@ -84,6 +85,7 @@ inline void decode(const Network& network, int threads, const Step& step, int se
         run.finish_attention(*layer.cross_output, layer.cross_norm);
         run.feed_forward(layer);
     }
+    if (!found.log_probs) return;
     if (!step.outputs)
         return write_output(network, threads, run.input(), 0, step.rows, *network.output, network.allowed, found);
     for (int first = 0, last; first < step.rows; first = last) {

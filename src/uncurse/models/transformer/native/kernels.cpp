@@ -36,12 +36,17 @@ EXPORT void* uncurse_linear_new(int32_t outputs, int32_t inputs, const void* val
 
 EXPORT void uncurse_linear_delete(void* linear) { release(static_cast<Linear*>(linear)); }
 
-// config: d_model, heads, layers of the encoder and of the decoder, vocab_size, activation. linears and norms: those
-// of each encoder layer (query_key_value, output, inner, outer; attention, feed-forward), then of each decoder layer
-// (and then cross_query, cross_key_value, cross_output; cross), then the output layer. A norm is gamma, then beta.
-EXPORT void* uncurse_network_new(const int32_t* config, void* const* linears, const float* const* norms,
-                                 const void* embeddings, const float* embedding_scale, const float* positions,
-                                 const int64_t* allowed) {
+// Changes with the interface below, so that a library built from other sources is not used.
+EXPORT int32_t uncurse_interface() { return 2; }
+
+// config: d_model, heads, layers of the encoder and of the decoder, vocab_size, activation, pre_norm. linears: those of
+// each encoder layer (query_key_value, output, inner, outer), then of each decoder layer (and then cross_query,
+// cross_key_value, cross_output), then the output layer. norms: of the embeddings and of the first sublayer of the
+// encoder, then of the decoder; of each encoder layer (after attention, after feed-forward), then of each decoder layer
+// (and then after cross-attention). A norm is gamma, then beta, or null twice. positions: the encoder's, the decoder's.
+EXPORT void* uncurse_network_new(const int32_t* config, float embedding_multiplier, void* const* linears,
+                                 const float* const* norms, const float* const* positions, const void* embeddings,
+                                 const float* embedding_scale, const int64_t* allowed) {
     Network* network = new Network{};
     network->d_model = config[0];
     network->heads = config[1];
@@ -49,9 +54,10 @@ EXPORT void* uncurse_network_new(const int32_t* config, void* const* linears, co
     network->decoder_layers = config[3];
     network->vocab_size = config[4];
     network->activation = static_cast<Activation>(config[5]);
+    network->pre_norm = config[6];
+    network->embedding_multiplier = embedding_multiplier;
     network->embeddings = embeddings;
     network->embedding_scale = embedding_scale;
-    network->positions = positions;
     network->allowed = allowed;
     network->layers = new Layer[config[2] + config[3]]{};
     auto linear = [&] { return static_cast<const Linear*>(*linears++); };
@@ -59,6 +65,11 @@ EXPORT void* uncurse_network_new(const int32_t* config, void* const* linears, co
         norms += 2;
         return Norm{norms[-2], norms[-1]};
     };
+    for (Start* start : {&network->encoder_start, &network->decoder_start}) {
+        start->positions = *positions++;
+        start->embedding_norm = norm();
+        start->first_norm = norm();
+    }
     for (int index = 0; index < config[2] + config[3]; ++index) {
         Layer& layer = network->layers[index];
         layer.query_key_value = linear();
@@ -150,6 +161,8 @@ EXPORT void uncurse_attention(int32_t rows, int32_t positions, int32_t heads, in
 
 EXPORT void uncurse_add_and_normalize(int32_t rows, int32_t size, float* states, const float* added,
                                       const float* gamma, const float* beta) {
-    for (int row = 0; row < rows; ++row)
-        add_and_normalize(states + size_t(row) * size, added + size_t(row) * size, gamma, beta, size);
+    for (int row = 0; row < rows; ++row) {
+        add(states + size_t(row) * size, added + size_t(row) * size, size);
+        normalize(states + size_t(row) * size, gamma, beta, states + size_t(row) * size, size);
+    }
 }

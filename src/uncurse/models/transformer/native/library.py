@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable
-from ctypes import POINTER, Structure, c_char_p, c_int32, c_int64, c_void_p
+from ctypes import POINTER, Structure, c_char_p, c_float, c_int32, c_int64, c_void_p
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, final
@@ -14,6 +14,7 @@ from uncurse.errors import UncurseError, nearest
 
 FOLDER: Final = Path(__file__).parent
 INSTRUCTION_SETS: Final = ("avx512", "avx2", "portable")
+INTERFACE: Final = 2  # of the functions, as `kernels.cpp` has it
 WITHOUT: Final = "torch"  # as the value of the variable: PyTorch computes everything
 VARIABLE: Final = "UNCURSE_KERNELS"  # names an instruction set, for tests and comparisons
 
@@ -57,12 +58,14 @@ class Library:
     def __init__(self, instruction_set: str) -> None:
         self.instruction_set = instruction_set
         library = ctypes.CDLL(str(library_path(instruction_set)))
+        if _function(library.uncurse_interface, c_int32)() != INTERFACE:
+            raise OSError(f"{library_path(instruction_set)} was built from other sources")
         self.best_instruction_set = _function(library.uncurse_best_instruction_set, c_char_p)
         self.max_quantized: int = _function(library.uncurse_max_quantized, c_int32)()
         pointer, count = c_void_p, c_int32
         self.linear_new = _function(library.uncurse_linear_new, pointer, count, count, pointer, pointer, pointer)
         self.linear_delete = _function(library.uncurse_linear_delete, None, pointer)
-        self.network_new = _function(library.uncurse_network_new, pointer, *7 * [pointer])
+        self.network_new = _function(library.uncurse_network_new, pointer, pointer, c_float, *6 * [pointer])
         self.network_delete = _function(library.uncurse_network_delete, None, pointer)
         self.cache_stride = _function(library.uncurse_cache_stride, c_int64, pointer)
         self.encode = _function(library.uncurse_encode, None, pointer, count, count, pointer, pointer, pointer)

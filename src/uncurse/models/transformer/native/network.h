@@ -13,10 +13,19 @@ namespace {
 constexpr int ROW_PADDING = 16;  // floats after each cached key and value, so that rows do not share sets of the L1 cache
 
 struct Norm {
-    const float *gamma, *beta;
+    const float *gamma, *beta;  // null: none
 };
 
-struct Layer {  // of the encoder without, of the decoder with cross-attention
+// The encoder's or the decoder's way from tokens to its first layer.
+struct Start {
+    const float* positions;  // [positions, d_model]
+    Norm embedding_norm;
+    Norm first_norm;  // in a pre-norm model, of the first sublayer
+};
+
+// Of the encoder without, of the decoder with cross-attention. A norm is the one after a sublayer: its own in a post-norm
+// model; in a pre-norm model that of the next sublayer or, after the last one, of the end.
+struct Layer {
     const Linear *query_key_value, *attention_output, *inner, *outer, *cross_query, *cross_key_value, *cross_output;
     Norm attention_norm, feed_forward_norm, cross_norm;
 };
@@ -24,9 +33,11 @@ struct Layer {  // of the encoder without, of the decoder with cross-attention
 struct Network {
     int d_model, heads, encoder_layers, decoder_layers, vocab_size;
     Activation activation;
+    bool pre_norm;
+    float embedding_multiplier;
     const void* embeddings;        // [vocab_size, d_model] int8 with scales, or float32
     const float* embedding_scale;  // [vocab_size], or null
-    const float* positions;        // [positions, d_model]
+    Start encoder_start, decoder_start;
     const Linear* output;
     const int64_t* allowed;  // the tokens of the outputs, or null: all
     Layer* layers;           // those of the encoder first
@@ -36,11 +47,10 @@ struct Network {
     size_t cache_stride() const { return 2 * d_model + ROW_PADDING; }  // of a node or position: its key and its value
 };
 
-inline void embed(const Network& network, int64_t token, int position, float* row) {
+inline void embed(const Network& network, const float* encoding, int64_t token, float* row) {
     int size = network.d_model;
-    const float* encoding = network.positions + size_t(position) * size;
     if (token >= network.vocab_size) return std::copy(encoding, encoding + size, row), void();
-    float scale = std::sqrt(static_cast<float>(size));
+    float scale = network.embedding_multiplier;
     if (network.embedding_scale) {
         const int8_t* from = static_cast<const int8_t*>(network.embeddings) + token * size;
         float divisor = network.embedding_scale[token];
@@ -59,7 +69,8 @@ public:
         int layers = network.encoder_layers + network.decoder_layers;
         for (int i = 0; i < layers; ++i) inner_size_ = std::max(inner_size_, network.layers[i].inner->outputs);
         Scratch& kept = scratch();
-        states = kept.get<float>(STATES, size_t(rows) * size_);
+        states_ = kept.get<float>(STATES, size_t(rows) * size_);
+        normed_ = network.pre_norm ? kept.get<float>(NORMED, size_t(rows) * size_) : states_;
         projected = kept.get<float>(PROJECTED, size_t(rows) * 3 * size_);
         attended_ = kept.get<float>(ATTENDED, size_t(rows) * size_);
         added_ = kept.get<float>(ADDED, size_t(rows) * size_);
@@ -72,19 +83,23 @@ public:
         inner_low_ = kept.get<float>(INNER_LOW, rows);
     }
 
-    float* states;     // [rows, d_model]
     float* projected;  // [rows, 3 · d_model] queries, keys and values
 
-    void embed_rows(const int64_t* tokens, const int32_t* positions) {
+    void embed_rows(const Start& start, const int64_t* tokens, const int32_t* positions) {
         parallel(threads_, (rows_ + 15) / 16, [&](int task, int) {
             for (int row = task * 16; row < std::min(rows_, task * 16 + 16); ++row) {
-                embed(network_, tokens[row], positions[row], states + size_t(row) * size_);
-                quantize_row(states, row);
+                float* state = states_ + size_t(row) * size_;
+                embed(network_, start.positions + size_t(positions[row]) * size_, tokens[row], state);
+                if (start.embedding_norm.gamma) normalize_row(state, start.embedding_norm, state);
+                if (start.first_norm.gamma) normalize_row(state, start.first_norm, normed_ + size_t(row) * size_);
+                quantize_row(normed_, row);
             }
         });
     }
 
-    Rows input() const { return rows(states); }
+    // What the next sublayer reads or, after the last one, the result, [rows, d_model].
+    const float* result() const { return normed_; }
+    Rows input() const { return rows(normed_); }
 
     void project(const Linear& linear, float* out, size_t stride) const {
         run_linear(threads_, linear, input(), rows_, out, stride, NO_ACTIVATION, [](int) {});
@@ -128,17 +143,24 @@ private:
         quantize(values + size_t(row) * size_, size_, bytes_ + size_t(row) * stride, stride, step_ + row, low_ + row);
     }
 
+    void normalize_row(const float* row, const Norm& norm, float* out) {
+        normalize(row, norm.gamma, norm.beta, out, size_);
+    }
+
     // The end of a sublayer: projection, residual connection, layer norm; then the states are ready for the next one.
     // `in` may be the bytes that are written here: a row is finished only when nothing reads its group any more.
     void close(const Linear& linear, const Rows& in, const Norm& norm) {
         run_linear(threads_, linear, in, rows_, added_, size_, NO_ACTIVATION, [&](int row) {
-            add_and_normalize(states + size_t(row) * size_, added_ + size_t(row) * size_, norm.gamma, norm.beta, size_);
-            quantize_row(states, row);
+            float* state = states_ + size_t(row) * size_;
+            add(state, added_ + size_t(row) * size_, size_);
+            normalize_row(state, norm, normed_ + size_t(row) * size_);
+            quantize_row(normed_, row);
         });
     }
 
     const Network& network_;
     int threads_, rows_, size_, inner_size_;
+    float *states_, *normed_;  // [rows, d_model] the sums of all sublayers, and what the next one reads; post-norm: one
     float *attended_, *added_, *inner_;
     uint8_t *bytes_, *inner_bytes_;
     float *step_, *low_, *inner_step_, *inner_low_;
@@ -156,7 +178,7 @@ inline void encode(const Network& network, int threads, int sentences, const int
         longest = std::max(longest, first[s + 1] - first[s]);
         for (int row = first[s]; row < first[s + 1]; ++row) positions[row] = row - first[s], sentence[row] = s;
     }
-    run.embed_rows(tokens, positions);
+    run.embed_rows(network.encoder_start, tokens, positions);
     for (int index = 0; index < network.encoder_layers; ++index) {
         const Layer& layer = network.layers[index];
         run.project(*layer.query_key_value, run.projected, 3 * size);
@@ -169,7 +191,7 @@ inline void encode(const Network& network, int threads, int sentences, const int
         run.finish_attention(*layer.attention_output, layer.attention_norm);
         run.feed_forward(layer);
     }
-    std::copy(run.states, run.states + size_t(rows) * size, out);
+    std::copy(run.result(), run.result() + size_t(rows) * size, out);
 }
 
 // Keys and values of encoder states for the cross-attention of each decoder layer, [layers, tokens, cache stride].

@@ -1,4 +1,4 @@
-"""The weights of a Marian Transformer, packed for the kernels, and the calls that run it."""
+"""The weights of a Transformer, packed for the kernels, and the calls that run it."""
 
 from __future__ import annotations
 
@@ -16,15 +16,24 @@ from uncurse.arrays import Floats, Ints
 from uncurse.errors import UncurseError
 from uncurse.models.transformer.linear import ComputeType
 from uncurse.models.transformer.native.library import Found, Library, Step
-from uncurse.models.transformer.positions import MAX_POSITIONS, sinusoidal_positions
 from uncurse.models.transformer.quantization import Weight
-from uncurse.models.transformer.weights import EMBEDDINGS, OUTPUT_BIAS, POSITIONS, TransformerWeights
+from uncurse.models.transformer.weights import (
+    EMBEDDINGS,
+    OUTPUT_BIAS,
+    SIDES,
+    TransformerWeights,
+    embedding_norm,
+    final_norm,
+)
 from uncurse.models.vocabulary_selector import VocabularySelector
 from uncurse.search.step_model import Continuations
 
 ACTIVATIONS: Final[Mapping[str, int]] = {"relu": 1, "silu": 2, "swish": 2, "gelu": 3}
 ENCODER_LINEARS: Final = ("self_attention/linear_0", "self_attention/linear_1", "ffn/linear_0", "ffn/linear_1")
-ENCODER_NORMS: Final = ("self_attention", "ffn")
+SUBLAYERS: Final[Mapping[str, tuple[str, ...]]] = {  # in the order in which they run
+    "encoder": ("self_attention", "ffn"),
+    "decoder": ("self_attention", "attention", "ffn"),
+}
 CROSS_LINEARS: Final = ("attention/linear_0", "attention/linear_1", "attention/linear_2")
 Array = NDArray[Any]
 
@@ -66,7 +75,7 @@ class PackedLayer:
 @final
 @dataclass(frozen=True, eq=False)
 class EncodedSources:
-    """Encoder states of sources with `</s>`, one after the other."""
+    """Encoder states of sources, one after the other."""
 
     states: NDArray[np.float32]  # [tokens, d_model]
     first: NDArray[np.int32]  # [sources + 1] where each begins, and where the last one ends
@@ -125,12 +134,11 @@ class NativeNetwork:
     ) -> None:
         self._library = library
         self._int8 = compute_type is ComputeType.INT8
-        embeddings, positions = weights.matrices[EMBEDDINGS], weights.vectors.get(POSITIONS)
+        embeddings = weights.matrices[EMBEDDINGS]
         self.vocab_size, self.d_model = embeddings.values.shape
         self.eos = weights.eos
         self.layers = weights.layers("decoder")
-        positions = sinusoidal_positions(MAX_POSITIONS, self.d_model) if positions is None else positions
-        self.max_positions = len(positions)
+        self._positions = [weights.positions(side).contiguous() for side in SIDES]
         chosen = None if allowed is None else torch.tensor(allowed)
         self._linears, self._norms = self._pack(weights, chosen)
         self._computed = self._linears[-1].outputs
@@ -141,15 +149,22 @@ class NativeNetwork:
             self._selection = _Selection(selector, library, embeddings, bias, self._int8)
         self._tables = [
             None if table is None else table.contiguous()  # the kernels read them where they are
-            for table in (embeddings.values, embeddings.scale, positions, chosen)
+            for table in (embeddings.values, embeddings.scale, chosen)
         ]
         layers = weights.layers("encoder"), self.layers
-        config = self.d_model, weights.heads, *layers, self.vocab_size, ACTIVATIONS[weights.activation]
+        config = (
+            *(self.d_model, weights.heads, *layers, self.vocab_size, ACTIVATIONS[weights.activation]),
+            weights.architecture.pre_norm,
+        )
         self._delete = library.network_delete
         self._pointer = library.network_new(
             (ctypes.c_int32 * len(config))(*config),
+            weights.architecture.embedding_scale(self.d_model),
             (ctypes.c_void_p * len(self._linears))(*(linear.pointer for linear in self._linears)),
-            (ctypes.c_void_p * len(self._norms))(*(norm.data_ptr() for norm in self._norms)),
+            (ctypes.c_void_p * len(self._norms))(
+                *(None if norm is None else norm.data_ptr() for norm in self._norms)
+            ),
+            (ctypes.c_void_p * len(SIDES))(*(table.data_ptr() for table in self._positions)),
             *(None if table is None else table.data_ptr() for table in self._tables),
         )
         self.cache_stride: int = library.cache_stride(self._pointer)  # floats of a node or position in a KV cache
@@ -163,14 +178,18 @@ class NativeNetwork:
         bits = f"int8x{self._library.max_quantized.bit_length()}" if self._int8 else "float32"
         return f"{bits}-{self._library.instruction_set}"
 
+    def max_positions(self, side: str) -> int:
+        """The most tokens of a sequence, special ones counted: so many have a position encoding."""
+        return len(self._positions[SIDES.index(side)])
+
     def encode(self, sources: Sequence[Sequence[int]]) -> EncodedSources:
-        """Encode sources; `</s>` is added."""
-        longest = max(len(source) for source in sources) + 1
-        if longest > self.max_positions:
-            raise UncurseError(f"a source has {longest - 1} tokens; this model can read {self.max_positions - 1}")
+        """Encode sources, which have all special tokens that the model expects."""
+        longest = max(len(source) for source in sources)
+        if longest > (most := self.max_positions("encoder")):
+            raise UncurseError(f"a source has {longest} tokens, special ones counted; this model can read {most}")
         first = np.zeros(len(sources) + 1, dtype=np.int32)
-        np.cumsum([len(source) + 1 for source in sources], out=first[1:])
-        tokens = self._checked(np.concatenate([(*source, self.eos) for source in sources]))
+        np.cumsum([len(source) for source in sources], out=first[1:])
+        tokens = self._checked(np.concatenate(sources))
         states = np.empty((len(tokens), self.d_model), dtype=np.float32)
         threads = torch.get_num_threads()
         pointers = [address(array) for array in (tokens, first, states)]
@@ -197,7 +216,7 @@ class NativeNetwork:
         k: int,
         attention: bool,
     ) -> Continuations:
-        """Feed each row its token; `step` has all else. The k best next tokens."""
+        """Feed each row its token; `step` has all else. The k best next tokens; if k is 0, none are computed."""
         fed = self._checked(tokens)
         step.tokens, step.source_lengths = address(fed), address(source_lengths)
         received = None
@@ -216,7 +235,7 @@ class NativeNetwork:
             k=0 if every else k,
             received_stride=0 if received is None else received.shape[1],
             tokens=address(ids),
-            log_probs=address(log_probs),
+            log_probs=address(log_probs) if k else None,
             received=None if received is None else address(received),
         )
         threads = torch.get_num_threads()
@@ -231,23 +250,41 @@ class NativeNetwork:
             raise UncurseError(f"{lowest} is no token: the lowest id is 0")
         return np.ascontiguousarray(tokens, dtype=np.int64)
 
-    def _pack(self, weights: TransformerWeights, allowed: Tensor | None) -> tuple[list[PackedLayer], list[Tensor]]:
+    def _pack(
+        self, weights: TransformerWeights, allowed: Tensor | None
+    ) -> tuple[list[PackedLayer], list[Tensor | None]]:
         """Linear layers and layer norms in the order in which the kernels take them."""
-        linears, norms = [], []
-        for side in ("encoder", "decoder"):
+        linears = []
+        for side in SIDES:
             cross = side == "decoder"
             for index in range(weights.layers(side)):
                 name = f"{side}/layer_{index}"
                 for part in (*ENCODER_LINEARS, *(CROSS_LINEARS if cross else ())):
                     weight, bias = weights.matrices[f"{name}/{part}"], weights.vectors[f"{name}/{part}/bias"]
                     linears.append(PackedLayer(self._library, weight, bias, self._int8))
-                for part in (*ENCODER_NORMS, *(("attention",) if cross else ())):
-                    norms += [weights.vectors[f"{name}/{part}/layer_norm/{which}"] for which in ("gamma", "beta")]
         weight, bias = weights.matrices[EMBEDDINGS], weights.vectors[OUTPUT_BIAS]
         if allowed is not None:
             weight, bias = weight.rows(allowed), bias[allowed]
         linears.append(PackedLayer(self._library, weight, bias, self._int8))
-        return linears, [norm.contiguous() for norm in norms]
+        return linears, [None if norm is None else norm.contiguous() for norm in _norms(weights)]
+
+
+def _norms(weights: TransformerWeights) -> list[Tensor | None]:
+    """The layer norms as the kernels take them: those of the embeddings, then the ones after each sublayer."""
+    starts: list[Tensor | None] = []
+    layers: list[Tensor | None] = []
+    architecture = weights.architecture
+    for side in SIDES:
+        count, parts = weights.layers(side), SUBLAYERS[side]
+        own = [f"{side}/layer_{index}/{part}/layer_norm" for index in range(count) for part in parts]
+        starts += weights.norm(embedding_norm(side)) if architecture.embedding_norm else (None, None)
+        starts += weights.norm(own[0]) if architecture.pre_norm else (None, None)
+        after = [*own[1:], final_norm(side)] if architecture.pre_norm else own
+        for index in range(count):
+            of_layer = dict(zip(parts, after[index * len(parts) :], strict=False))
+            for part in ("self_attention", "ffn", "attention"):  # as in the layers of `network.h`
+                layers += weights.norm(of_layer[part]) if part in of_layer else ()
+    return [*starts, *layers]
 
 
 def _best(log_probs: Floats, k: int) -> Ints:

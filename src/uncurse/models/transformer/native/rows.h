@@ -54,15 +54,17 @@ inline void quantize(const float* row, int size, uint8_t* bytes, size_t byte_str
     for (int i = whole; i < size; ++i) bytes[i] = static_cast<uint8_t>(std::nearbyint((row[i] - minimum) / width));
 }
 
-// row = layer_norm(row + added), by the mean and then the variance about it.
-inline void add_and_normalize(float* row, const float* added, const float* gamma, const float* beta, int size) {
-    Floats total{}, squares{};
+inline void add(float* row, const float* added, int size) {
     for (int i = 0; i < size; i += LANES) {
         int n = size - i;
-        Floats v = load_first(row + i, n) + load_first(added + i, n);
-        store_first(row + i, v, n);
-        total += v;
+        store_first(row + i, load_first(row + i, n) + load_first(added + i, n), n);
     }
+}
+
+// out = layer_norm(row), by the mean and then the variance about it; out may be row.
+inline void normalize(const float* row, const float* gamma, const float* beta, float* out, int size) {
+    Floats total{}, squares{};
+    for (int i = 0; i < size; i += LANES) total += load_first(row + i, size - i);
     float mean = sum(total) / size;
     for (int i = 0; i < size; i += LANES) {
         int n = size - i;
@@ -75,7 +77,7 @@ inline void add_and_normalize(float* row, const float* added, const float* gamma
     for (int i = 0; i < size; i += LANES) {
         int n = size - i;
         Floats v = (load_first(row + i, n) - mean) * scale;
-        store_first(row + i, v * load_first(gamma + i, n) + load_first(beta + i, n), n);
+        store_first(out + i, v * load_first(gamma + i, n) + load_first(beta + i, n), n);
     }
 }
 

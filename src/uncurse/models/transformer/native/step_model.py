@@ -1,4 +1,4 @@
-"""The Marian Transformer as a step model whose steps are computed by the kernels.
+"""The Transformer as a step model whose steps are computed by the kernels.
 
 It gives what `transformer/step_model.py` gives, which is the reference and runs where there are no kernels. Here
 nothing is padded: every sentence has KV caches of its own, so that sentences come and go without copies, and the
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from uncurse.arrays import Floats, Ints
 from uncurse.errors import UncurseError
 from uncurse.models.encoder_cache import CachedEncoder
+from uncurse.models.special_tokens import SpecialTokens, marian_tokens
 from uncurse.models.transformer.native.library import Step
 from uncurse.models.transformer.native.network import EncodedSources, NativeNetwork, SelectedOutput, address
 from uncurse.models.vocabulary_selector import Floats32
@@ -163,25 +164,24 @@ class NativeStepModel:
 
     attends: Final = True
 
-    def __init__(self, network: NativeNetwork, signature: str, language_token: int | None = None) -> None:
+    def __init__(self, network: NativeNetwork, signature: str, special: SpecialTokens | None = None) -> None:
         self._network = network
         self._encoder = CachedEncoder(self._encode)
         self._buffers = Buffers(network.layers, network.cache_stride)
-        # Multilingual models want the target language as the first source token, such as >>fra<<.
-        self._source_prefix = () if language_token is None else (language_token,)
+        self._special = special = special or marian_tokens(network.eos, network.vocab_size)
         self.signature = signature
         self.vocab_size = network.vocab_size
-        self.bos = network.vocab_size  # not a token: Marian's decoder starts from a zero embedding
+        self.bos = special.decoder_prompt[-1]
         self.eos = network.eos
-        self.max_source_length = network.max_positions - 1 - len(self._source_prefix)  # </s> takes one
-        self.max_target_length = network.max_positions
+        self.max_source_length = special.max_source_length(network.max_positions("encoder"))
+        self.max_target_length = special.max_target_length(network.max_positions("decoder"))
 
     def start(self, sources: Sequence[Sequence[int]]) -> NativeState:
         """Encode sources."""
         network, encoded = self._network, self._encoder(sources)
         cache = network.cross_attention_cache(encoded.states)
         first = encoded.first.tolist()
-        return NativeState(
+        state = NativeState(
             sources=tuple(
                 SourceCache(cache, begin, end - begin, network.selected_output(encoded.states[begin:end]))
                 for begin, end in pairwise(first)
@@ -191,12 +191,16 @@ class NativeStepModel:
             paths=np.empty((len(sources), 0), dtype=np.int32),
             sentence=np.arange(len(sources), dtype=np.int32),
         )
+        for token in self._special.decoder_prompt[:-1]:
+            _, state = self.step(state, np.full(len(sources), token), 0, attention=False)
+        return state
 
     def step(self, state: NativeState, tokens: Ints, k: int, attention: bool) -> tuple[Continuations, NativeState]:
         """Feed each row its token; the k best next tokens."""
         network = self._network
-        if int(state.depth.max()) >= network.max_positions:
-            raise UncurseError(f"an output has more than {network.max_positions} tokens, the most for this model")
+        if int(state.depth.max()) >= network.max_positions("decoder"):
+            most = self.max_target_length
+            raise UncurseError(f"an output has more than {most} tokens, the most for this model")
         state = state.with_new_nodes()
         positions = state.depth[state.sentence]
         trees = np.array([tree.address for tree in state.trees], dtype=np.uint64)
@@ -218,20 +222,20 @@ class NativeStepModel:
         outputs = [source.output for source in state.sources]
         found = network.decode(tokens, step, lengths, outputs, min(k, self.vocab_size), attention)
         if found.attention is not None:
-            found = replace(found, attention=found.attention[:, len(self._source_prefix) :])
+            found = replace(found, attention=found.attention[:, len(self._special.source_prefix) :])
         return found, replace(state, depth=state.depth + np.int32(1))
 
     def features(self, sources: Sequence[Sequence[int]]) -> Floats:
-        """The mean of the encoder's states over the tokens of each source and its `</s>`, [sources, d_model]."""
+        """The mean of the encoder's states over all tokens of each source, special ones too, [sources, size]."""
         return np.array([states.mean(axis=0, dtype=np.float64) for states in self.encoder_states(sources)])
 
     def encoder_states(self, sources: Sequence[Sequence[int]]) -> list[Floats32]:
-        """The encoder's states of each source and its `</s>`, [tokens, d_model]."""
+        """The encoder's states of each source with its special tokens, [tokens, d_model]."""
         encoded = self._encoder(sources)
         return [encoded.states[begin:end] for begin, end in pairwise(encoded.first.tolist())]
 
     def _encode(self, sources: Sequence[Sequence[int]]) -> EncodedSources:
-        return self._network.encode([(*self._source_prefix, *source) for source in sources])
+        return self._network.encode([self._special.framed(source) for source in sources])
 
 
 def _padded(paths: NDArray[np.int32], steps: int) -> NDArray[np.int32]:
