@@ -280,7 +280,7 @@ def test_an_interrupted_translation_resumes_to_the_same_bytes(
     assert not (tmp_path / "broken").exists()
     with pytest.raises(SystemExit):
         main([*call, "--out", str(tmp_path / "broken")])
-    assert "resume it, or remove it" in capsys.readouterr().err
+    assert "resume it, or remove the folder" in capsys.readouterr().err
     for change, message in (([*call, "--n-best", "2"], "made with other settings"), (call, "not the one")):
         if message == "not the one":
             lines.write_text("gu\n" * 40, encoding="utf-8")

@@ -191,7 +191,7 @@ def test_what_a_killed_driver_left_can_be_resumed_by_any_engine(
     process.kill()
     process.communicate(timeout=WAIT)
     assert not out.exists()
-    assert "resume it, or remove it" in completed(started(mark, *translating(corpus, out)), status=2)
+    assert "resume it, or remove the folder" in completed(started(mark, *translating(corpus, out)), status=2)
     completed(started(mark, *translating(corpus, out, "--resume")))
     assert out.read_bytes() == expected["txt"]
     assert [path.name for path in tmp_path.iterdir()] == ["out.txt"]

@@ -199,4 +199,4 @@ def test_a_wrong_option_is_one_line_and_exit_status_2(tmp_path: Path, capsys: py
     assert "'--threads'" in fails("--threads", "99999999")
     assert "without scheme and port" in fails("--port", "0", "--allowed-host", "http://a.example")
     assert "client_timeout = 0" in fails("--client-timeout", "0")
-    assert "never fits" in fails("--max-sentences", "10", "--max-waiting", "5")
+    assert "more sentences than the queue" in fails("--max-sentences", "10", "--max-waiting", "5")

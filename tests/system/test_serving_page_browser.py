@@ -161,7 +161,7 @@ def test_the_search_is_replayed_to_the_moment_of_proof(window: PageWindow) -> No
     page.select_option("#score", "log-prob")
     proof = window.step()
     assert f"proved at step {proof} of 16" in window.text("#curve .scope")
-    assert window.text("#told").startswith("The moment of proof.")
+    assert window.text("#told").startswith("Proved at this step.")
     assert "of which 0 could still win" in window.text("#beam-scope")
     page.click("#back")
     assert window.step() == proof - 1
@@ -219,7 +219,7 @@ def test_errors_are_shown_where_they_belong_and_go_away(browser: Any, address: s
     page.fill("#sentence", "a" * 101)
     page.click("#search")
     page.wait_for_selector("#sentence[aria-invalid=true]")
-    page.get_by_text("The sentence has 101 tokens; the most is 100.").wait_for()
+    page.get_by_text("The sentence has 101 tokens; the maximum is 100.").wait_for()
     assert page.locator("#problem").get_attribute("role") == "alert"
     assert not page.locator("#found").is_visible()
     page.fill("#sentence", "abc")

@@ -35,7 +35,7 @@ from uncurse.translation.translator import Translation
         ("9223372036854775808", "9223372036854775808 is too large"),
         ("[" * 100_000, "nested too deeply"),
         ('{"a":' * 100_000, "nested too deeply"),
-        ('{"a": 1, "b": {"c": 1, "c": 1}}', "a key is there twice"),
+        ('{"a": 1, "b": {"c": 1, "c": 1}}', "a key occurs twice"),
         ("{", "Expecting"),
     ],
 )
@@ -96,7 +96,7 @@ def test_a_line_without_an_end_is_refused(tmp_path: Path) -> None:
         ('{"text": "\\ud800"}', "line 1: not valid Unicode"),
         ('{"text": "a\\nb"}', "line 1: the text has more than one line"),
         ('{"text": 7}', "line 1: 'text' is missing or is not a string"),
-        ('{"text": "a", "text": "b"}', "line 1 is not valid JSON: a key is there twice"),
+        ('{"text": "a", "text": "b"}', "line 1 is not valid JSON: a key occurs twice"),
         ("[" * 100_000, "line 1 is not valid JSON: it is nested too deeply"),
         ("yes", "line 1 is not valid JSON"),
     ],

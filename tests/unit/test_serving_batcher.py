@@ -162,11 +162,11 @@ def test_a_sentence_that_is_too_long_fails_its_own_request_alone() -> None:
     with running_batcher(letter_translator(), ServiceLimits(source_length=5)) as batcher:
         long = submit(batcher, OPTIONS[0], "ab", "abcdef")
         other = submit(batcher, OPTIONS[0], "abcde")
-        with pytest.raises(InvalidFieldError, match="has 6 tokens; the most is 5") as refused:
+        with pytest.raises(InvalidFieldError, match="has 6 tokens; the maximum is 5") as refused:
             long.result(SOON)
         assert refused.value.field == ("sentences", 1)
         assert other.result(SOON) == [alone(letter_translator(), OPTIONS[0], "abcde")]
-        with pytest.raises(InvalidFieldError, match="could have 21 tokens; the most is 20") as refused:
+        with pytest.raises(InvalidFieldError, match="could have 21 tokens; the maximum is 20") as refused:
             submit(batcher, replace(OPTIONS[0], max_length=parse_max_length("21")), "a").result(SOON)
         assert refused.value.field == ("max_length",)
         with pytest.raises(InvalidFieldError):
@@ -236,7 +236,7 @@ def explained_lengths(translator: Translator, line: str, max_length: int) -> lis
     ("options", "field", "reason"),
     [
         ({"target_prefix": "a" * 20}, "target_prefix", "the prefix has 20 tokens"),
-        ({"min_length": 21}, "min_length", "the most is 20"),
+        ({"min_length": 21}, "min_length", "the maximum is 20"),
         ({"min_length": 15, "target_prefix": "a" * 6}, "min_length", "15 tokens after a prefix of 6"),
         ({"min_length": 15}, "min_length", "could have 25 tokens"),
     ],

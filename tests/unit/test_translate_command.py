@@ -78,12 +78,12 @@ def names(folder: Path) -> list[str]:
         (["--length-ratio", "x"], "--length-ratio x is not allowed: it must be a number"),
         (["--length-ratio", "0"], "length_ratio = 0.0 is not allowed: length_ratio must be a number in (0, 1000]"),
         (["--plugin", "my.py"], "--plugin comes before the subcommand"),
-        (["外面下雨了。"], "there is no file 外面下雨了。; a sentence is given on standard input: echo"),
-        (["雨" * 200], "a sentence is given on standard input"),
+        (["外面下雨了。"], "there is no file 外面下雨了。; to translate a sentence: echo"),
+        (["雨" * 200], "to translate a sentence: echo"),
         (["--out", "{out}/out"], "there is no folder {out}"),
         (["--only", "{out}"], "--only: there is no file {out}"),
         (["--distinct"], "distinct is not allowed: it needs an n_best above 1"),
-        (["--no-repeat-ngram", "-1"], "Input should be greater than or equal to 0"),
+        (["--no-repeat-ngram", "-1"], "--no-repeat-ngram -1 is not allowed: it must be at least 0"),
     ],
 )
 def test_options_that_cannot_act_are_refused(
@@ -133,7 +133,7 @@ def test_an_output_that_would_replace_its_input_is_refused(
     before = corpus.read_bytes()
     (tmp_path / "link").symlink_to(corpus)
     for out in (corpus, tmp_path / "link", tmp_path / "." / "corpus"):
-        assert "is an input: name another file" in refused(capsys, tmp_path / "link", "--out", out)
+        assert "is also an input: choose another file" in refused(capsys, tmp_path / "link", "--out", out)
     assert corpus.read_bytes() == before
     assert names(tmp_path) == ["corpus", "link"]
 
@@ -193,13 +193,13 @@ def test_what_translations_do_not_show_is_counted(
     assert [record["source_truncated"] for record in records] == [False, True, False, False]
     cut_off = sum(record["certificate"] == "TRUNCATED" for record in records)
     counts = {
-        "lines that were too long for the model and were truncated": 1,
-        "lines for which nothing ended within the maximum length, so that the output is cut off": cut_off,
-        "lines with fewer translations than were asked for, since no more ended": (
-            3 - cut_off if "--n-best" in options else 0
-        ),
+        "source too long for the model, truncated": 1,
+        "nothing finished within the maximum length, so the output is cut off": cut_off,
+        "fewer translations than asked for, since no more finished": (3 - cut_off if "--n-best" in options else 0),
     }
-    assert said == [f"uncurse: {words}: {count}" for words, count in counts.items() if count]
+    assert said == [
+        f"uncurse: {count} line{'s' * (count > 1)}: {words}" for words, count in counts.items() if count
+    ]
     assert warnings(capsys, *call, "--out", tmp_path / "out")[1] == said
 
 
@@ -240,8 +240,11 @@ def test_an_interrupted_command_says_how_to_go_on(
     with pytest.raises(SystemExit, match="130"):
         main(["translate", str(corpus), "--out", str(tmp_path / "out")])
     folder = tmp_path / "out.parts"
-    expected = f"what is done is in {folder}; the same command with --resume does the rest"
-    assert capsys.readouterr().err == f"uncurse: interrupted; {expected if done else 'nothing was done yet'}\n"
+    expected = f"the finished part is in {folder}; run the same command with --resume to continue"
+    assert (
+        capsys.readouterr().err
+        == f"uncurse: interrupted; {expected if done else 'nothing had been translated yet'}\n"
+    )
     assert folder.exists() == bool(done)
 
 
@@ -266,7 +269,8 @@ def test_resuming_what_is_finished_leaves_it_as_it_is(
     monkeypatch.setattr("uncurse.cli.translate_task.load_translator", None)
     main([*call, "--resume"])
     assert (
-        capsys.readouterr().err == f"uncurse: {tmp_path / 'out'} is there already; remove it to translate again\n"
+        capsys.readouterr().err
+        == f"uncurse: {tmp_path / 'out'} is already finished; remove it to translate again\n"
     )
     assert (tmp_path / "out").stat() == before
 
@@ -301,7 +305,8 @@ def test_lines_that_fail_are_named_by_their_files(
         f"uncurse: {corpus}, line 1 to {corpus}, line 7 failed: a worker returned something else"
     )
     assert second == (
-        f"uncurse: what is done is in {tmp_path / 'out.parts'}; the same command with --resume does the rest"
+        f"uncurse: the finished part is in {tmp_path / 'out.parts'};"
+        " run the same command with --resume to continue"
     )
 
 

@@ -113,7 +113,7 @@ def test_one_string_is_no_list_of_lines() -> None:
 
 def test_an_expected_length_is_needed_by_scores_that_read_it() -> None:
     translator = Translator(MODEL, Letters(), Letters(), None)
-    with pytest.raises(ValueError, match=r"give a length_ratio \(1\.1, .* or fit a predictor"):
+    with pytest.raises(ValueError, match=r"give a length_ratio \(such as 1\.1 .* or fit a predictor"):
         translator.translate(["ab"], score="f1-norm")
     assert translator.translate(["ab"], length_ratio=1.5) == TRANSLATOR.translate(["ab"])
     assert translator.translate(["ab"], score="log-prob")[0].expected_length is None

@@ -57,10 +57,10 @@ def start(
     context: typer.Context,
     plugin: Annotated[
         list[str] | None,
-        typer.Option(metavar="FILE_OR_MODULE", help="Load scores and stopping rules; may be given several times."),
+        typer.Option(metavar="FILE_OR_MODULE", help="Load scores and stopping rules from a plug-in; repeatable."),
     ] = None,
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Beam search that gets better, not worse, when the beam gets wider."""

@@ -61,7 +61,7 @@ def explain(
     if not source:
         raise UncurseError("the sentence is empty: there is nothing to explain")
     if len(source) > (most := translator.max_source_length):
-        raise UncurseError(f"the sentence has {len(source)} tokens, and the most is {most}")
+        raise UncurseError(f"the sentence has {len(source)} tokens; the maximum is {most}")
     (asked,) = translator.sentences([source], options)
     (trace,) = record(translator.model, [asked], beam_size)
     if (again := translator.retry(asked, trace, options)) is not None:

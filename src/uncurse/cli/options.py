@@ -27,10 +27,17 @@ def in_utf8(text: str) -> str:
     return text
 
 
-Model = Annotated[str | None, typer.Option(help="A name from `uncurse models`, or a folder.")]
-Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps.")]
-Dtype = Annotated[str, typer.Option(help="float32, int8, bfloat16 or float16: what a Marian model computes in.")]
-Language = Annotated[str | None, typer.Option(help="For models of several languages.")]
+Model = Annotated[
+    str | None,
+    typer.Option(
+        help="A model listed by `uncurse models`, a folder, or owner/name on the hub; default: the bundled model."
+    ),
+]
+Device = Annotated[str, typer.Option(help="Device: cpu, cuda, cuda:1 or mps.")]
+Dtype = Annotated[
+    str, typer.Option(help="Compute type: float32, int8, bfloat16 or float16; an LSTM runs in float32.")
+]
+Language = Annotated[str | None, typer.Option(help="Language code, for multilingual models.")]
 
 
 def _with_line_breaks(prompt: str | None) -> str | None:
@@ -43,27 +50,30 @@ Prompt = Annotated[
     typer.Option(callback=_with_line_breaks, help="For decoder-only models: the text around a line, {text}."),
 ]
 WithoutScript = Annotated[
-    str | None, typer.Option(help="Leave tokens with letters of a script (cjk, cyrillic, …) out; faster.")
+    str | None, typer.Option(help="Leave out target tokens of a script (cjk, cyrillic, …), for speed.")
 ]
 VocabularySelection = Annotated[
     bool,
     typer.Option("--vocabulary-selection", help="Compute only tokens that the source makes likely; faster."),
 ]
 VocabularySelector = Annotated[str | None, typer.Option(help="A file that `uncurse fit-vocabulary --out` wrote.")]
-LengthPredictor = Annotated[str | None, typer.Option(help="A file that `uncurse fit-length --out` wrote.")]
-BeamSize = Annotated[int, typer.Option("--beam-size", "-b", min=1, help="How many hypotheses a step keeps.")]
+LengthPredictor = Annotated[str | None, typer.Option(help="Length predictor, from `uncurse fit-length --out`.")]
+BeamSize = Annotated[int, typer.Option("--beam-size", "-b", min=1, help="Number of hypotheses kept at each step.")]
 MaxLength = Annotated[
-    str | None, typer.Option(help="The most tokens: 100, 2x+10, q0.95 or predicted. Default: q0.8, then 2x+10.")
+    str | None,
+    typer.Option(help="Maximum output tokens: 100, 2x+10, q0.95 or predicted. Default: q0.8, then 2x+10."),
 ]
 LengthRatio = Annotated[
-    float | None, typer.Option(help="Expect so many target tokens per source token instead of predicting.")
+    float | None, typer.Option(help="Expected target tokens per source token, instead of a predicted length.")
 ]
-Reward = Annotated[float, typer.Option(help="r of the scores that need one.")]
-BatchTokens = Annotated[int, typer.Option(min=1, help="Source tokens that are searched for together.")]
+Reward = Annotated[float, typer.Option(help="Reward per token, for the scores that use one.")]
+BatchTokens = Annotated[int, typer.Option(min=1, help="Source tokens per batch.")]
 MAX_THREADS: Final = 1024  # PyTorch crashes where it cannot start as many as it was told
-Threads = Annotated[int, typer.Option(min=0, max=MAX_THREADS, help="CPU threads; 0 leaves it to PyTorch.")]
-Engine = Annotated[str | None, typer.Option(help="ray, or ray:ADDRESS of a cluster, instead of this process.")]
-Workers = Annotated[int, typer.Option(min=0, help="How many on the cluster; 0: as many as it has room for.")]
+Threads = Annotated[int, typer.Option(min=0, max=MAX_THREADS, help="Number of CPU threads; 0: PyTorch's default.")]
+Engine = Annotated[
+    str | None, typer.Option(help="Run on Ray: ray starts a cluster here, ray:ADDRESS uses a running one.")
+]
+Workers = Annotated[int, typer.Option(min=0, help="Number of Ray workers; 0: as many as fit.")]
 
 # The flag of each field of `ModelOptions`.
 MODEL_FLAGS: Final[Mapping[str, object]] = {

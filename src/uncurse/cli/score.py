@@ -33,7 +33,7 @@ NO_SOURCE: Final[Mapping[str, Any]] = {
 @with_model_options
 def score(
     source: Annotated[Path, typer.Argument(help="Source text.")],
-    target: Annotated[Path, typer.Argument(help="Translations of it, line by line.")],
+    target: Annotated[Path, typer.Argument(help="Translations of the source text, line by line.")],
     model_options: ModelOptions,
     beam_size: BeamSize = DEFAULT_BEAM_SIZE,  # adaptive rewards are those of a search of this beam size
     reward: Reward = 1.0,

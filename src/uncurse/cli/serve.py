@@ -15,30 +15,32 @@ from uncurse.models.loaded_model import ModelOptions
 def serve(
     model_options: ModelOptions,
     host: Annotated[
-        str, typer.Option(help="The address to listen at; by default only this computer can reach it.")
+        str, typer.Option(help="Address to listen on; the default is reachable from this computer only.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8000,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any free port.")] = 8000,
     token_file: Annotated[
-        Path | None, typer.Option(help="A file with a token that requests must bring: Authorization: Bearer …")
+        Path | None, typer.Option(help="File with a token that requests must send: Authorization: Bearer TOKEN.")
     ] = None,
     allowed_host: Annotated[
         list[str] | None,
-        typer.Option(help="A host name to answer for besides the address and localhost; may be repeated."),
+        typer.Option(help="Another host name to answer for, besides the address and localhost; repeatable."),
     ] = None,
     examples: Annotated[
-        Path | None, typer.Option(help="A file with example sentences for the page, one on each line.")
+        Path | None, typer.Option(help="File with example sentences for the page, one per line.")
     ] = None,
-    max_body: Annotated[int, typer.Option(min=1, help="The most bytes of a request.")] = 1 << 18,
-    max_sentences: Annotated[int, typer.Option(min=1, help="The most sentences of a request.")] = 64,
-    max_source_length: Annotated[int, typer.Option(min=1, help="The most tokens of a sentence.")] = 250,
-    max_beam_size: Annotated[int, typer.Option(min=1, help="The largest beam size.")] = 100,
+    max_body: Annotated[int, typer.Option(min=1, help="Maximum request body, in bytes.")] = 1 << 18,
+    max_sentences: Annotated[int, typer.Option(min=1, help="Maximum sentences per request.")] = 64,
+    max_source_length: Annotated[int, typer.Option(min=1, help="Maximum tokens per sentence.")] = 250,
+    max_beam_size: Annotated[int, typer.Option(min=1, help="Maximum beam size.")] = 100,
     max_waiting: Annotated[
-        int, typer.Option(min=1, help="The most sentences in the queue; beyond that requests get 503.")
+        int, typer.Option(min=1, help="Maximum sentences in the queue; further requests get status 503.")
     ] = 256,
-    deadline: Annotated[float, typer.Option(help="Seconds within which every request is answered.")] = 60.0,
-    max_connections: Annotated[int, typer.Option(min=1, help="The most open connections.")] = 500,
+    deadline: Annotated[
+        float, typer.Option(help="Seconds after which a request is answered with the best found so far.")
+    ] = 60.0,
+    max_connections: Annotated[int, typer.Option(min=1, help="Maximum number of open connections.")] = 500,
     client_timeout: Annotated[
-        float, typer.Option(help="Seconds that a client has to send a request and to take the response.")
+        float, typer.Option(help="Seconds a client may take to send a request or to read the response.")
     ] = 20.0,
     batch_tokens: BatchTokens = 1500,
     threads: Threads = 0,
@@ -78,7 +80,7 @@ def serve(
             examples=sentences,
             hosts=hosts,
         )
-        typer.echo(f"{service.name} is served at {url_of(listening)}")
+        typer.echo(f"{service.name} is running at {url_of(listening)}")
         if token is None and not is_loopback(listening):
             typer.echo("anyone who can reach this address can use it; --token-file requires a token", err=True)
         run(service, listening)

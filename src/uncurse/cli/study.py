@@ -34,7 +34,7 @@ class Baseline(StrEnum):
 study_app = typer.Typer(help="Compare scores, stopping rules and beam sizes on a test set.", rich_markup_mode=None)
 PlanFile = Annotated[Path, typer.Argument(help="A TOML plan; see studies/.")]
 Out = Annotated[Path, typer.Option(help="The folder of the study.")]
-Data = Annotated[Path, typer.Option(help="Where the plan's text files are.")]
+Data = Annotated[Path, typer.Option(help="Folder of the plan's text files.")]
 
 
 @study_app.callback(invoke_without_command=True)
@@ -61,7 +61,7 @@ def run(
     engine: Engine = None,
     workers: Workers = 0,
 ) -> None:
-    """Decode once for each test set and beam size. Interrupt it as you like: it goes on where it was."""
+    """Decode once for each test set and beam size; an interrupted run continues where it stopped."""
     from uncurse.executors.local import LocalExecutor
     from uncurse.executors.ray_cluster import executor_of
     from uncurse.study.run import LoadStepModel
@@ -74,7 +74,7 @@ def run(
         options = study.plan.model_options.with_absolute_paths()
         failures += _run(study, executor, LoadStepModel(options) if engine else partial(_model_of, study))
     if failures:
-        typer.echo(f"uncurse: {failures} parts are missing; run it again to do them", err=True)
+        typer.echo(f"uncurse: {failures} parts are missing; run the command again to decode them", err=True)
         raise typer.Exit(1)
     typer.echo(f"everything is decoded; now: uncurse study report {plan} --data {data} --out {out}")
 
@@ -106,7 +106,7 @@ def _run(study: Study, executor: Executor, setup: Callable[[], TranslationModel[
 
 @study_app.command()
 def report(plan: PlanFile, out: Out, data: Data = Path()) -> None:
-    """Judge the traces: tables, figures and one page, all in the folder of the study."""
+    """Judge the traces and write tables, figures and a page into the folder of the study."""
     from uncurse.study.evaluate import evaluate
     from uncurse.study.forecast import time_saved
     from uncurse.study.report.headline import headline

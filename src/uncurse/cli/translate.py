@@ -28,20 +28,24 @@ def translate(
     model_options: ModelOptions,
     files: Annotated[
         list[Path] | None,
-        typer.Argument(help="Text, .jsonl or .parquet with a field `text`; standard input if none, or for -."),
+        typer.Argument(
+            help="Text, or .jsonl or .parquet with a field `text`; without files, or for -, standard input."
+        ),
     ] = None,
     beam_size: BeamSize = DEFAULT_BEAM_SIZE,
     score: Annotated[
         str | None,
-        typer.Option(help="See `uncurse methods`. Default: f1-norm if a length is expected, else length-norm."),
+        typer.Option(
+            help="Score; see `uncurse methods`. Default: f1-norm if a length is expected, else length-norm."
+        ),
     ] = None,
-    stop: Annotated[str, typer.Option(help="When the search stops; see `uncurse methods`.")] = "optimal",
+    stop: Annotated[str, typer.Option(help="Stopping rule; see `uncurse methods`.")] = "optimal",
     n_best: Annotated[
         int,
-        typer.Option(min=1, help="How many translations of each line; above 1 as `line ||| text ||| score`."),
+        typer.Option(min=1, help="Translations per line; if more than 1, printed as `line ||| text ||| score`."),
     ] = 1,
     slots: Annotated[
-        str, typer.Option(help="occupy or refill: what a hypothesis that ends costs the beam.")
+        str, typer.Option(help="occupy: a finished hypothesis takes a place in the beam; refill: it takes none.")
     ] = "occupy",
     max_length: MaxLength = None,
     min_length: Annotated[int, typer.Option(min=0, help="Minimum number of tokens, </s> included.")] = 0,
@@ -59,19 +63,22 @@ def translate(
     distinct: Annotated[bool, typer.Option("--distinct", help="No text twice in an n-best list.")] = False,
     batch_tokens: BatchTokens = 1500,
     truncate: Annotated[
-        bool, typer.Option("--truncate", help="Cut lines that are too long for the model; otherwise an error.")
+        bool,
+        typer.Option(
+            "--truncate", help="Truncate lines that are too long for the model instead of stopping with an error."
+        ),
     ] = False,
     threads: Threads = 0,
-    json: Annotated[bool, typer.Option("--json", help="A JSON record for each line.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print a JSON record for each line.")] = False,
     out: Annotated[
         Path | None,
-        typer.Option(help="Write to a file, as its name ends (.jsonl, .parquet); it appears when it is whole."),
+        typer.Option(help="Write to this file (text, .jsonl or .parquet); it appears when it is complete."),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with a file that was not finished.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an unfinished --out file.")] = False,
     engine: Engine = None,
     workers: Workers = 0,
 ) -> None:
-    """Translate text, line by line; each translation has a certificate of how good it is."""
+    """Translate text line by line; each translation has a certificate that says what is proved about it."""
     from uncurse.cli.translate_task import OutputFile, TranslateTask
     from uncurse.lengths.limits import parse_max_length
     from uncurse.scoring.decoding import Decoding

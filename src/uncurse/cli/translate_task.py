@@ -46,10 +46,10 @@ class OutputFile:
         if self.path.is_dir():
             raise UncurseError(f"--out {self.path} is a folder: name a file")
         if self.path.exists() and not self.path.is_file():
-            raise UncurseError(f"--out {self.path} is not a regular file: leave --out away to write to a stream")
+            raise UncurseError(f"--out {self.path} is not a regular file: omit --out to write to standard output")
         for path in corpus.files:
             if path != STANDARD_INPUT and path.exists() and self.path.exists() and path.samefile(self.path):
-                raise UncurseError(f"--out {self.path} is an input: name another file")
+                raise UncurseError(f"--out {self.path} is also an input: choose another file")
 
 
 @final
@@ -66,7 +66,7 @@ class TranslateTask:
     def __post_init__(self) -> None:
         for path in self.corpus.files:
             if path != STANDARD_INPUT and not os.path.exists(path):  # noqa: PTH110  (a name may be too long)
-                hint = "a sentence is given on standard input: echo SENTENCE | uncurse translate"
+                hint = "to translate a sentence: echo SENTENCE | uncurse translate"
                 raise UncurseError(f"there is no file {path}; {hint}")
 
     def to_standard_output(self) -> None:
@@ -86,7 +86,7 @@ class TranslateTask:
         """Translate a corpus into a file that appears when it is whole."""
         file.check(self.corpus)
         if file.resume and file.path.exists() and not has_unfinished_shards(file.path):
-            typer.echo(f"uncurse: {file.path} is there already; remove it to translate again", err=True)
+            typer.echo(f"uncurse: {file.path} is already finished; remove it to translate again", err=True)
             return
         cluster = None
         if file.engine is not None:
@@ -140,8 +140,8 @@ class TranslateTask:
 
 def _how_to_go_on(output: ResumableOutput) -> str:
     if not output.is_begun:
-        return "nothing was done yet"
-    return f"what is done is in {output.folder}; the same command with --resume does the rest"
+        return "nothing had been translated yet"
+    return f"the finished part is in {output.folder}; run the same command with --resume to continue"
 
 
 def _warn(counts: Mapping[str, int]) -> None:

@@ -123,7 +123,7 @@ def problem_of(error: Exception, known_fields: Iterable[str] = ()) -> ProblemErr
             return unavailable("the deadline passed before the search could begin", 1)
         case ClosedError():
             return unavailable("the service is stopping", 5)
-    return ProblemError(HTTPStatus.INTERNAL_SERVER_ERROR, "the service failed; its log says more")
+    return ProblemError(HTTPStatus.INTERNAL_SERVER_ERROR, "the service failed; see its log")
 
 
 def field_problem(fields: Sequence[tuple[FieldPath, str]]) -> ProblemError:
@@ -164,7 +164,7 @@ def pointer(path: FieldPath) -> str:
 def _validation_problem(error: RequestValidationError, known_fields: list[str]) -> ProblemError:
     found = error.errors()
     if found[0]["type"] == "json_invalid":
-        return ProblemError(HTTPStatus.BAD_REQUEST, f"the body is not JSON: {found[0]['ctx']['error']}")
+        return ProblemError(HTTPStatus.BAD_REQUEST, f"the body is not valid JSON: {found[0]['ctx']['error']}")
     return field_problem([_field_error(each, known_fields) for each in found])
 
 

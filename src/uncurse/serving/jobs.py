@@ -84,7 +84,7 @@ class Job(ABC, Generic[T]):
         most = min(limits.source_length, translator.max_source_length)
         if len(tokens) > most:
             raise InvalidFieldError(
-                self.field(index), f"the sentence has {len(tokens)} tokens; the most is {most}"
+                self.field(index), f"the sentence has {len(tokens)} tokens; the maximum is {most}"
             )
         return tokens
 
@@ -106,7 +106,7 @@ class Job(ABC, Generic[T]):
                 )
                 raise InvalidFieldError(
                     (at_fault,),
-                    f"an output for {len(sentence.source)} source tokens could have {most} tokens; the most is"
+                    f"an output for {len(sentence.source)} source tokens could have {most} tokens; the maximum is"
                     f" {limits.max_length}",
                 )
         return sentences
@@ -120,10 +120,10 @@ class Job(ABC, Generic[T]):
         forced = len(prefix)
         room = min(limits.max_length, translator.model.max_target_length or MAX_COUNT)
         if forced >= room:
-            reason = f"the prefix has {forced} tokens; with </s> the most of an output is {room}"
+            reason = f"the prefix has {forced} tokens; an output has at most {room}, </s> included"
             raise InvalidFieldError(("target_prefix",), reason)
         if forced + options.min_length > room:
-            reason = f"{options.min_length} tokens after a prefix of {forced} are too many: the most is {room}"
+            reason = f"{options.min_length} tokens after a prefix of {forced} are too many: the maximum is {room}"
             raise InvalidFieldError(("min_length",), reason)
 
 

@@ -37,8 +37,8 @@ class ServiceLimits:
             raise UncurseError(f"body = {self.body} is not allowed: a request has at least one byte")
         if self.sentences > self.waiting:
             raise UncurseError(
-                f"sentences = {self.sentences} is not allowed: such a request never fits into a queue of"
-                f" {self.waiting}"
+                f"sentences = {self.sentences} is not allowed: a request cannot have more sentences than the"
+                f" queue, waiting = {self.waiting}"
             )
 
     @property

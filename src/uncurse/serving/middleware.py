@@ -139,5 +139,5 @@ class RequestMiddleware:
 
     def _body_problem(self) -> ProblemError:
         return ProblemError(
-            HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body is too large: the most is {self._limits.body} bytes"
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body is too large: the maximum is {self._limits.body} bytes"
         )

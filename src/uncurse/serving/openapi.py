@@ -17,7 +17,7 @@ _ALWAYS: Final = {
     500: "The service failed.",
 }
 _SEARCH: Final = {
-    400: "The body is not JSON.",
+    400: "The body is not valid JSON.",
     408: "The body took too long to arrive.",
     413: "The body is too large.",
     415: "The body is not application/json.",

@@ -35,7 +35,7 @@ def _encodable(text: str) -> str:
         try:
             text.encode()
         except UnicodeEncodeError:
-            raise UncurseError("it contains half of a surrogate pair, which is not text") from None
+            raise UncurseError("it contains an unpaired surrogate, so it is not valid Unicode") from None
     return text
 
 
@@ -54,14 +54,14 @@ LengthRatioField = Annotated[
         gt=0,
         le=100,
         allow_inf_nan=False,
-        description="Expect this many target tokens per source token, instead of predicting a length.",
+        description="Expected target tokens per source token, instead of a predicted length.",
     ),
 ]
 MaxLengthField = Annotated[
     Count | Annotated[str, Field(max_length=40)] | None,
     Field(
         default=None,
-        description="The most tokens of an output: 100, 2x+10, q0.95 or predicted; by default q0.8, and 2x+10"
+        description="Maximum output tokens: 100, 2x+10, q0.95 or predicted; by default q0.8, and 2x+10"
         " where nothing ends within that.",
     ),
 ]
@@ -176,7 +176,7 @@ def _blaming(field: str) -> Iterator[None]:
 
 def _check_most(field: str, number: float | None, most: float) -> None:
     if number is not None and number > most:
-        raise InvalidFieldError((field,), f"{number:g} is too many: the most is {most:g}")
+        raise InvalidFieldError((field,), f"{number:g} is too large: the maximum is {most:g}")
 
 
 def _beam_size(beam_size: int | None, limits: ServiceLimits) -> int:
@@ -210,7 +210,7 @@ def _stop(text: str, predictor: LengthPredictor | None) -> StoppingRule:
 def _check_predictor(needed: bool, predictor: LengthPredictor | None) -> None:
     if needed and predictor is None:
         raise UncurseError(
-            "it needs an expected length, and the model has no length predictor: give a length_ratio"
+            "it needs an expected length, but the model has no length predictor: give a length_ratio"
         )
 
 
@@ -221,9 +221,11 @@ def _max_length(value: int | str | None, predictor: LengthPredictor | None) -> M
     with _blaming("max_length"):
         max_length = parse_max_length(value)
         if predictor is None and isinstance(max_length, QuantileLimit | PredictedLimit):
-            raise UncurseError("it needs a length predictor, and the model has none: try 2x+10")
+            raise UncurseError("it needs a length predictor, but the model has none: try 2x+10")
         levels = () if predictor is None else predictor.levels
         if isinstance(max_length, QuantileLimit) and max_length.level not in levels:
             known = ", ".join(f"q{level:g}" for level in levels) or "none"
-            raise UncurseError(f"the quantile {max_length.level:g} is not known; known: {known}")
+            raise UncurseError(
+                f"the length predictor does not have the quantile {max_length.level:g}; it has {known}"
+            )
         return max_length

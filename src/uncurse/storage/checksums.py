@@ -23,7 +23,7 @@ def load_checksummed(content: object) -> dict[str, Any]:
         raise UncurseError("it is not a table")
     table = {name: value for name, value in content.items() if name != CHECKSUM}
     if content.get(CHECKSUM) != _checksum(table):
-        raise UncurseError("it is damaged: its checksum is not that of what it says")
+        raise UncurseError("it is damaged: its checksum does not match")
     return table
 
 

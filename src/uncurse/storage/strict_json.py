@@ -70,5 +70,5 @@ def _whole(text: str) -> int:
 def _table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     table = dict(pairs)
     if len(table) < len(pairs):
-        raise UncurseError("a key is there twice")
+        raise UncurseError("a key occurs twice")
     return table

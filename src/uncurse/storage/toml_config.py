@@ -66,7 +66,7 @@ def _value(hint: Any, value: object, where: str) -> object:  # noqa: ANN401  (a 
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is tuple:
         if not isinstance(value, list) or not value:
-            raise UncurseError(f"{where} must be a list that is not empty")
+            raise UncurseError(f"{where} must be a list with at least one item")
         return tuple(_value(arguments[0], each, where) for each in value)
     if origin is Mapping:
         if not isinstance(value, dict):

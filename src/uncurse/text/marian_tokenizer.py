@@ -25,7 +25,7 @@ class Vocabulary:
         self.tokens = tuple(tokens)
         self._ids = {token: index for index, token in enumerate(self.tokens)}
         if len(self._ids) < len(self.tokens):
-            raise UncurseError("the vocabulary has a token twice")
+            raise UncurseError("a token occurs twice in the vocabulary")
         for needed in (EOS_TOKEN, UNK_TOKEN):
             if needed not in self._ids:
                 raise UncurseError(f"the vocabulary has no {needed}")

@@ -56,7 +56,7 @@ class TranslationOptions:
         if decoding.needs.expected_length and not known:
             raise UncurseError(
                 "this score or stopping rule needs an expected length, and the model has no length predictor: give"
-                " a length_ratio (1.1, say, for 1.1 target tokens per source token), or fit a predictor"
+                " a length_ratio (such as 1.1 target tokens per source token), or fit a predictor"
             )
         return replace(self, decoding=decoding)
 

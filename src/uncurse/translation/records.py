@@ -17,9 +17,9 @@ from uncurse.translation.translator import Translation
 
 # What happens to lines that their translations may not show, and the words for it.
 COUNTED: Final[Mapping[str, str]] = {
-    "truncated_sources": "lines that were too long for the model and were truncated",
-    "truncated_outputs": "lines for which nothing ended within the maximum length, so that the output is cut off",
-    "short_n_best": "lines with fewer translations than were asked for, since no more ended",
+    "truncated_sources": "source too long for the model, truncated",
+    "truncated_outputs": "nothing finished within the maximum length, so the output is cut off",
+    "short_n_best": "fewer translations than asked for, since no more finished",
 }
 
 
@@ -132,4 +132,8 @@ def _one_line(text: str) -> str:
 
 def warnings_of(counts: Mapping[str, int]) -> Sequence[str]:
     """What a user should know of the lines that were counted."""
-    return [f"{text}: {counts[name]}" for name, text in COUNTED.items() if counts.get(name)]
+    return [
+        f"{count} line{'s' if count > 1 else ''}: {text}"
+        for name, text in COUNTED.items()
+        if (count := counts.get(name, 0))
+    ]

@@ -78,9 +78,7 @@ class ResumableOutput:
         if known["settings"] != self._digest:
             return False
         if known["input"] != shard.digest:
-            raise UncurseError(
-                f"the input is not the one that {self.folder} was made from: {shard.place(0)} or later"
-            )
+            raise UncurseError(f"the input has changed since {self.folder} was made: at {shard.place(0)} or later")
         if self._content(shard.number, known) is None:
             return False
         self.counts.update(known["counts"])
@@ -102,7 +100,7 @@ class ResumableOutput:
     def finish(self, count: int, write: Callable[[Iterator[bytes], BinaryIO], None]) -> None:
         """Put so many shards together, in the order of the input."""
         if self._shard_manifest(count).exists():
-            raise UncurseError(f"the input is shorter than the one that {self.folder} was made from")
+            raise UncurseError(f"the input is shorter than when {self.folder} was made")
         with atomic_file(self._out) as file:
             write((self._checked(number) for number in range(count)), file)
         # Half a folder must not be taken for a whole one, so it loses its name before anything in it is removed.
@@ -118,7 +116,7 @@ class ResumableOutput:
             known = _read(path, ("settings",))["settings"]
             if self.is_begun:
                 if not self._resume:
-                    raise UncurseError(f"{self.folder} has work that was not finished: resume it, or remove it")
+                    raise UncurseError(f"{self.folder} holds unfinished work: resume it, or remove the folder")
                 if known != self._settings:
                     raise UncurseError(f"{self.folder} was made with other settings: {self._differences(known)}")
                 return
@@ -151,7 +149,7 @@ class ResumableOutput:
     def _checked(self, number: int) -> bytes:
         content = self._content(number, _read(self._shard_manifest(number), SHARD_KEYS))
         if content is None:
-            raise UncurseError(f"{self._shard_file(number)} is damaged: resume to make it again")
+            raise UncurseError(f"{self._shard_file(number)} is damaged: resume to translate it again")
         return content
 
     def _content(self, number: int, manifest: Mapping[str, Any]) -> bytes | None:
@@ -187,14 +185,14 @@ def _names(folder: Path) -> list[str]:
 def _check_is_ours(folder: Path) -> None:
     """Refuse a folder that was not made here, or is none."""
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-        raise UncurseError(f"{folder} is in the way: it must be free for unfinished work; choose another output")
+        raise UncurseError(
+            f"{folder} is a link or a file, but unfinished work is kept there: choose another output"
+        )
     names = _names(folder)
     if MANIFEST in names:
         _read(folder / MANIFEST, ("settings",))
     elif not all(map(_OTHERS.fullmatch, names)):
-        raise UncurseError(
-            f"{folder} is in the way: it is not unfinished work of this command; choose another output"
-        )
+        raise UncurseError(f"{folder} already exists and was not made by this command: choose another output")
 
 
 def _remove(folder: Path) -> None:
@@ -212,7 +210,7 @@ def _read(path: Path, names: Sequence[str]) -> dict[str, Any]:
     try:
         content = load_checksummed(read_json(path))
         if content.keys() != {*names}:
-            raise UncurseError("it has other keys than it should")
+            raise UncurseError("its keys are wrong")
         return content
     except UncurseError as error:
-        raise UncurseError(f"{path} is damaged, or something else: {error}") from error
+        raise UncurseError(f"{path} is damaged or is not a manifest: {error}") from error

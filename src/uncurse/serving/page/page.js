@@ -45,7 +45,7 @@ async function search() {
     if (!response.ok) return complain(answer, response.headers.get("Retry-After"));
     show(answer, (performance.now() - began) / 1000);
   } catch (error) {
-    if (error.name !== "AbortError") complain({ detail: `the service does not answer: ${error.message}` });
+    if (error.name !== "AbortError") complain({ detail: `the service is not responding: ${error.message}` });
   } finally {
     if (fetching === current) document.body.removeAttribute("aria-busy");
   }
@@ -207,7 +207,7 @@ function curveSpec() {
   const proof = proofStep(), both = steps.filter((step) => best[step] !== null && bound[step] !== null);
   scope("curve", proof === null ? "never proved within the maximum length"
     : proof === found.max_length && bound.at(-1) === null && best.at(-1) !== null && !both.some((step) => best[step] >= bound[step])
-      ? "proved only by coming to the maximum length" : `proved at step ${proof} of ${found.steps}`);
+      ? "proved only by reaching the maximum length" : `proved at step ${proof} of ${found.steps}`);
   return {
     label: `Best finished score and bound under ${state.score}, by step`, height: 300,
     series: [
@@ -266,12 +266,12 @@ function tell() {
   else if (proved) words = `The best finished, ${fixed(now, 3)}, is not below the bound, ${fixed(could, 3)}: nothing that could still come is better.`;
   else if (now !== null && could === null) words = `The best finished is ${fixed(now, 3)}, and there is no bound yet on what could come.`;
   else if (now !== null) words = `The best finished is ${fixed(now, 3)}, and up to ${fixed(could, 3)} could still come: a gap of ${fixed(could - now, 3)}.`;
-  const moment = proof === state.step ? "The moment of proof. " : proof !== null && state.step > proof ? "After the proof. " : "";
+  const moment = proof === state.step ? "Proved at this step. " : proof !== null && state.step > proof ? "Already proved. " : "";
   byId("told").textContent = `${moment}${ended}${words}`;
   byId("told").classList.toggle("proved", proved);
 }
 
-const KINDS = { ended: "ended", hopeless: "can no longer win", way: "on the way to the choice", best: "best so far" };
+const KINDS = { ended: "ended", hopeless: "can no longer win", way: "on the path to the pick", best: "best so far" };
 
 function prefixItem({ rank, words, value, digits, kinds, last }) {
   const shown = words.join("").trimStart(), tail = last ? words.at(-1) ?? "" : "";
