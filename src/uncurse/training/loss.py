@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 from uncurse.models.lstm.network import AttentionalLSTM
 from uncurse.training.data import IGNORED, TrainingBatch
 from uncurse.training.input_feeding import attention_outputs
+from uncurse.training.output_loss import output_loss
 from uncurse.training.precision import Precision
 
 
@@ -26,18 +26,17 @@ def batch_loss(
     network: AttentionalLSTM, batch: TrainingBatch, precision: Precision, label_smoothing: float
 ) -> Tensor:
     """The cross-entropy of a batch, summed over its target tokens."""
-    device = network.output.weight.device
+    layer = network.output
+    device = layer.weight.device
     source, target = batch.source.to(device), batch.target_in.to(device)
     dtype = torch.bfloat16 if precision is Precision.BFLOAT16 else torch.float32
     with torch.autocast(device.type, dtype, enabled=precision is Precision.BFLOAT16):
         if network.shape.input_feed:
-            logits = network.logits(attention_outputs(network, source, batch.lengths, target, dtype))
+            attended = attention_outputs(network, source, batch.lengths, target, dtype)
         else:
-            logits = network(source, batch.lengths, target)
-    return cross_entropy(
-        logits.float().flatten(0, 1),
-        batch.target_out.to(device).flatten(),
-        ignore_index=IGNORED,
-        reduction="sum",
-        label_smoothing=label_smoothing,
+            attended = network.attended(source, batch.lengths, target)
+    right = batch.target_out.to(device).flatten()
+    there = right != IGNORED
+    return output_loss(
+        attended.flatten(0, 1)[there], layer.weight, layer.bias, right[there], dtype, label_smoothing
     )

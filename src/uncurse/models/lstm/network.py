@@ -123,17 +123,22 @@ class AttentionalLSTM(nn.Module):
 
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
         """Teacher forcing: the logits of each next token, [sentences, steps, target vocabulary]."""
+        return self.logits(self.attended(source, lengths, target))
+
+    def attended(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
+        """Teacher forcing: what the output layer reads, [sentences, steps, output]."""
         encoded, state = self.encode(source, lengths)
         embedded = self.dropout(self.embed_target(target))
         if not self.shape.input_feed:
             states, _ = self.decoder(embedded, (state.hidden, state.cell))
             attended, _ = self.attend(encoded, states)
-            return self.logits(self.dropout(attended))
+            dropped: Tensor = self.dropout(attended)
+            return dropped
         outputs = []
         for step in range(target.shape[1]):
             attended, state = self._step(encoded, state, embedded[:, step])
             outputs.append(attended)
-        return self.logits(torch.stack(outputs, dim=1))
+        return torch.stack(outputs, dim=1)
 
     def logits(self, attended: Tensor) -> Tensor:
         """The output layer."""
