@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-CHUNK: Final = 128  # rows
+CHUNK: Final = 64  # rows
 
 
 def output_loss(

@@ -32,6 +32,6 @@ def gains_figure(findings: Findings) -> Figure | None:
     below.set_ylabel("sentences")
     below.set_xticks(range(len(bins)), [each.label for each in bins])
     size = findings.study.plan.display_beam_size
-    below.set_xlabel(f"{findings.label(NORM)}'s |y| / expected length L (test, beam size {size})")
+    below.set_xlabel(f"{findings.label(NORM)}'s |y| / expected length L\n(test, beam size {size})")
     legend_below(figure, handles)
     return figure
