@@ -13,6 +13,7 @@ _PART: Final = r"[A-Za-z0-9](?:[\w.-]*\w)?"
 _NAME: Final = re.compile(rf"({_PART}/{_PART})(?:@({_PART}(?:/{_PART})*))?")
 CONFIG: Final = "config.json"
 PICKLED: Final = "pytorch_model.bin"
+CTRANSLATE2: Final = ("model.bin", "shared_vocabulary.json")
 FILES: Final = (  # configs, tokenizers and safetensors; no weights of other frameworks, and no code
     "config.json",
     "generation_config.json",
@@ -50,14 +51,37 @@ def hub_folder(name: str) -> Path:
         raise UncurseError("models on the hub need: pip install 'uncurse[huggingface]'") from None
     try:
         folder = Path(snapshot_download(repository, revision=revision, allow_patterns=list(FILES)))
-        if not any(folder.glob("*.safetensors")) and _is_marian(folder):  # only these are read from a pickle
-            snapshot_download(repository, revision=folder.name, allow_patterns=[PICKLED])
+        if more := _missing_weights(folder):
+            snapshot_download(repository, revision=folder.name, allow_patterns=list(more))
     except Exception as error:  # of the network, the cache or the hub
-        reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        raise UncurseError(f"{name} cannot be had from the Hugging Face hub: {reason}") from error
+        raise UncurseError(
+            f"{name} cannot be had from the Hugging Face hub: {_reason(error, revision)}"
+        ) from error
     return folder
 
 
-def _is_marian(folder: Path) -> bool:
-    config = read_json(folder / CONFIG) if (folder / CONFIG).exists() else {}
-    return isinstance(config, dict) and config.get("model_type") == "marian"
+def _missing_weights(folder: Path) -> tuple[str, ...]:
+    """The files with the weights of a repository without safetensors, if the runtime here reads them."""
+    from uncurse.models.transformer.huggingface_file import is_supported
+
+    if any(folder.glob("*.safetensors")) or not (folder / CONFIG).exists():
+        return ()
+    config = read_json(folder / CONFIG)
+    if isinstance(config, dict) and "model_type" not in config:
+        return CTRANSLATE2
+    return (PICKLED,) if is_supported(folder) else ()  # only for these models a pickle is read
+
+
+def _reason(error: Exception, revision: str | None) -> str:
+    """Why a model cannot be had, in one line."""
+    from huggingface_hub import errors
+
+    if isinstance(error, errors.GatedRepoError):
+        return "it is gated; accept its terms on its page, then log in with hf auth login"
+    if isinstance(error, errors.RepositoryNotFoundError):
+        return "there is no such repository, or it is private and you are not logged in"
+    if isinstance(error, errors.RevisionNotFoundError):
+        return f"it has no revision {revision}"
+    if isinstance(error, errors.LocalEntryNotFoundError | errors.OfflineModeIsEnabled):
+        return "it is not in the cache, and the hub cannot be reached or HF_HUB_OFFLINE is set"
+    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
