@@ -59,8 +59,8 @@ def write_model(folder: Path, layers: int, d_model: int, vocab_size: int) -> Non
 
 def ours(folder: Path, dtype: str, sources: Sources, options: argparse.Namespace) -> Run:
     """This library."""
-    languages = {"source_lang": SOURCE_LANG, "target_lang": TARGET_LANG}
-    model = load_model(ModelOptions(str(folder / "huggingface"), dtype=dtype, **languages)).model
+    name = str(folder / "huggingface")
+    model = load_model(ModelOptions(name, dtype=dtype, source_lang=SOURCE_LANG, target_lang=TARGET_LANG)).model
     decoding = Decoding(options.beam_size, "length-norm", "beam-full", slots="refill")
     sentences = [Sentence(source, options.length) for source in sources]
 
@@ -92,7 +92,8 @@ def ctranslate2_system(folder: Path, sources: Sources, options: argparse.Namespa
 
 def hugging_face(folder: Path, sources: Sources, options: argparse.Namespace) -> Run:
     """The transformers library in float32."""
-    model: Any = M2M100ForConditionalGeneration.from_pretrained(folder / "huggingface").eval()
+    model: Any = M2M100ForConditionalGeneration.from_pretrained(folder / "huggingface")
+    model.eval()
     tokenizer: Any = NllbTokenizer.from_pretrained(folder / "huggingface")
     first, target = tokenizer.convert_tokens_to_ids([SOURCE_LANG, TARGET_LANG])
 

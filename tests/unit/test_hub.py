@@ -114,8 +114,8 @@ class Hub:
         return str(self.cache)
 
 
-def load(**options: str) -> Any:
-    return load_model(ModelOptions("Helsinki-NLP/opus-mt-de-en", **options)).model
+def load(dtype: str = "float32") -> Any:
+    return load_model(ModelOptions("Helsinki-NLP/opus-mt-de-en", dtype=dtype)).model
 
 
 def test_a_pickle_is_fetched_only_if_there_are_no_safetensors(
