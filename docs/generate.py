@@ -12,6 +12,7 @@ from typing import Any, Final
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from pydantic import BaseModel
+from typer.main import get_command
 from typer.testing import CliRunner
 
 import uncurse
@@ -26,10 +27,6 @@ from uncurse.training.recipe import DataConfig, NetworkConfig, TokenizerConfig, 
 
 ROOT: Final = Path(__file__).parents[1]
 CARD: Final = ROOT / "src/uncurse/models/pretrained/zh-en-small/README.md"
-COMMANDS: Final = (
-    *("translate", "explain", "score", "serve", "methods", "models", "models get", "models remove"),
-    *("train", "fit-length", "study plan", "study run", "study report", "study baseline", "env"),
-)
 TABLES: Final = {  # a TOML file: its tables, by name
     "A training recipe": {
         "[data]": DataConfig,
@@ -108,10 +105,19 @@ def table(columns: Sequence[str], rows: Iterator[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
 
 
+def commands(group: Any, path: str = "") -> Iterator[str]:  # noqa: ANN401  (typer's own click)
+    """The names of all commands, those of groups included."""
+    for name, command in group.commands.items():
+        if "commands" not in vars(command) or command.invoke_without_command:
+            yield f"{path}{name}"
+        if "commands" in vars(command):
+            yield from commands(command, f"{path}{name} ")
+
+
 def command_line() -> str:
     """The help of every command."""
     parts = ["# Command line\n", "Every command prints this with `--help`."]
-    for command in COMMANDS:
+    for command in commands(get_command(app)):
         shown = CliRunner().invoke(app, [*command.split(), "--help"], prog_name="uncurse", terminal_width=78)
         assert shown.exit_code == 0, f"uncurse {command}"
         parts.append(f"## uncurse {command}\n\n```text\n{shown.output.strip()}\n```")
