@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.util import find_spec
-from typing import Final
+from typing import Any, Final
 
 # What each extra of pyproject.toml brings, as modules, and the extra that it builds on.
 EXTRAS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
@@ -17,6 +17,24 @@ EXTRAS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "train": ("study", ("tensorboard",)),
     "ray": ("study", ("pyarrow", "ray")),
     "serve": ("translate", ("fastapi", "prometheus_client", "uvicorn")),
+}
+
+# What pydantic, which reads options and requests, says of a value, by the type of its error.
+REASONS: Final[Mapping[str, str]] = {
+    "missing": "it is required",
+    "int_parsing": "it must be a whole number",
+    "int_from_float": "it must be a whole number",
+    "int_type": "it must be a whole number",
+    "float_parsing": "it must be a number",
+    "float_type": "it must be a number",
+    "finite_number": "it must be a finite number",
+    "string_type": "it must be a string",
+    "list_type": "it must be a list",
+    "greater_than": "it must be more than {gt}",
+    "greater_than_equal": "it must be at least {ge}",
+    "less_than_equal": "it must be at most {le}",
+    "enum": "it must be {expected}",
+    "literal_error": "it must be {expected}",
 }
 
 
@@ -31,6 +49,14 @@ def nearest(name: str, allowed: Iterable[str]) -> str:
     if close:
         return f"; did you mean {close[0]!r}?"
     return f"; valid: {', '.join(names)}" if names else "; it takes none"
+
+
+def plain_reason(error: Mapping[str, Any]) -> str:
+    """What is wrong with a value, of which pydantic says this."""
+    reason = REASONS.get(error["type"])
+    if reason is None:
+        return str(error["msg"]).removeprefix("Value error, ")
+    return reason.format(**error.get("ctx", {}))
 
 
 def missing_extra(error: ModuleNotFoundError) -> UncurseError | None:

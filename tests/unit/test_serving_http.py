@@ -251,6 +251,20 @@ def test_a_mistyped_field_or_name_gets_a_suggestion(client: TestClient) -> None:
     assert "did you mean 'bp-norm'?" in problem.errors[0].detail
 
 
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ({}, "it is required"),
+        ({"sentences": "a"}, "it must be a list"),
+        ({"sentences": ["a"], "beam_size": "ten"}, "it must be a whole number"),
+        ({"sentences": ["a"], "beam_size": 10**400}, "it must be at most 100000"),
+        ({"sentences": ["a"], "slots": "ocupy"}, "it must be 'occupy' or 'refill'"),
+    ],
+)
+def test_what_is_wrong_with_a_field_is_said_plainly(client: TestClient, body: Any, reason: str) -> None:
+    assert [each.detail for each in problem_of(client.post("/translate", json=body), 422).errors] == [reason]
+
+
 def test_a_large_body_is_not_read(client: TestClient) -> None:
     kind = {"content-type": "application/json"}
     problem_of(client.post("/translate", content=b"x" * 20_001, headers=kind), 413)

@@ -99,6 +99,13 @@ def test_files_are_read_by_one_function() -> None:
     assert found - READ_OTHERWISE == set()
 
 
+def test_nothing_reads_the_time_of_day() -> None:
+    """So nothing breaks when a clock is set back, and no output depends on when it was made."""
+    root = Path(uncurse.__file__).parent
+    wall = re.compile(r"\btime\.(time|localtime|gmtime|strftime)\(|datetime\.(now|utcnow|today)|st_mtime|getmtime")
+    assert not [path for path in root.rglob("*.py") if wall.search(path.read_text(encoding="utf-8"))]
+
+
 def test_a_checksum_detects_every_change() -> None:
     content = {"seconds": 1.25, "names": ["a", "雨"], "none": None}
     written = dump_checksummed(content)

@@ -302,7 +302,7 @@ def test_lines_that_fail_are_named_by_their_files(
         main(["translate", str(corpus), "--out", str(tmp_path / "out")])
     first, second = capsys.readouterr().err.splitlines()
     assert first.startswith(
-        f"uncurse: {corpus}, line 1 to {corpus}, line 7 failed: a worker returned something else"
+        f"uncurse: {corpus}, line 1 to {corpus}, line 7 failed: a worker returned a wrong result"
     )
     assert second == (
         f"uncurse: the finished part is in {tmp_path / 'out.parts'};"

@@ -93,7 +93,7 @@ def test_what_fails_is_reported_and_the_rest_is_kept(tmp_path: Path) -> None:
 
 
 def test_a_worker_with_another_model_is_refused() -> None:
-    with pytest.raises(UncurseError, match="not the same"):
+    with pytest.raises(UncurseError, match="a different model"):
         ShardJob(SHARDS[0], OPTIONS, Style.TEXT, "another")(TRANSLATOR)
 
 

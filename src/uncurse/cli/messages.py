@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import typer
 from pydantic import ValidationError
 
-from uncurse.errors import UncurseError, nearest
-
-# What pydantic, by which Typer reads the values of options, says of them, by the type of its errors.
-REASONS: Final = {
-    "greater_than_equal": "it must be at least {ge}",
-    "less_than_equal": "it must be at most {le}",
-    "int_parsing": "it must be a whole number",
-    "int_from_float": "it must be a whole number",
-    "float_parsing": "it must be a number",
-}
+from uncurse.errors import UncurseError, nearest, plain_reason
 
 
 def message_of(error: typer.TyperException | UncurseError | OSError) -> str:
@@ -42,8 +31,7 @@ def _value_message(error: typer.BadParameter, cause: ValidationError) -> str:
     parameter = error.param
     name = "an argument" if parameter is None else max((*parameter.opts, *parameter.secondary_opts), key=len)
     if found["type"] == "value_error":  # one of several names
-        reason = str(found["msg"]).removeprefix("Value error, ").rstrip(".")
-        choices = [each.strip(" '") for each in reason.partition(" is not one of ")[2].split(",")]
+        listed = str(found["msg"]).rstrip(".").partition(" is not one of ")[2]
+        choices = [each.strip(" '") for each in listed.split(",")]
         return f"{name} {found['input']} is not allowed{nearest(str(found['input']), choices)}"
-    reason = REASONS.get(found["type"], str(found["msg"])).format(**found.get("ctx", {}))
-    return f"{name} {found['input']} is not allowed: {reason}"
+    return f"{name} {found['input']} is not allowed: {plain_reason(found)}"

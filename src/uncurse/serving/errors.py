@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
-from uncurse.errors import UncurseError, nearest
+from uncurse.errors import UncurseError, nearest, plain_reason
 
 MEDIA_TYPE: Final = "application/problem+json"
 MAX_FIELD_ERRORS: Final = 20  # in one response
@@ -179,4 +179,4 @@ def _field_error(error: Mapping[str, Any], known_fields: list[str]) -> tuple[Fie
     path = tuple(error["loc"][1:])  # after "body"
     if error["type"] == "extra_forbidden":
         return path, f"there is no such field{nearest(str(path[-1]), known_fields)}"
-    return path, str(error["msg"]).removeprefix("Value error, ")
+    return path, plain_reason(error)

@@ -51,7 +51,7 @@ class Style(Enum):
             numbers = [int(line.partition(" ")[0]) + 1 for line in lines[:-1]]
             right = [*dict.fromkeys(numbers)] == [*expected]
         if lines[-1] or not right:
-            raise UncurseError("it is not what was asked for")
+            raise UncurseError("its lines are not those of the shard")
 
 
 def counts_of(translation: Translation, n_best: int) -> Counter[str]:

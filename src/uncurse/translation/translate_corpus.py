@@ -31,7 +31,7 @@ class ShardOutput:
     def check(self, shard: Shard, style: Style) -> None:
         """Raise an `UncurseError` if it is not what was asked for, whatever a worker says."""
         if self.input != shard.digest:
-            raise UncurseError("it is of other lines")
+            raise UncurseError("it is for other lines")
         if not isinstance(self.content, bytes):
             raise UncurseError("it has no text")
         style.check(self.content, shard)
@@ -54,7 +54,7 @@ class ShardJob:
     def __call__(self, translator: Translator) -> ShardOutput:
         """What is written for the lines."""
         if translator.signature != self.signature:
-            raise UncurseError("the models of the workers are not the same")
+            raise UncurseError("a worker has loaded a different model")
         counts: Counter[str] = Counter()
         lines = []
         translations = translator.translate_shard(self.shard, self.options, self.advance)
@@ -96,7 +96,7 @@ def translate_corpus(
         try:
             made.check(job.shard, job.style)
         except (ValueError, LookupError, TypeError, AttributeError) as error:
-            failures.append((job.shard, f"a worker returned something else: {error}"))
+            failures.append((job.shard, f"a worker returned a wrong result: {error}"))
             continue
         output.add(job.shard, made.content, made.counts)
         if job.advance is None:
