@@ -1,0 +1,121 @@
+"""Word error rate of Whisper by beam size and score: `python benchmarks/speech.py FOLDER`; needs espeak-ng.
+
+The folder holds a Whisper model of transformers with tokenizer and feature extractor. espeak-ng speaks the first
+two of the Harvard lists (IEEE 1969), twenty sentences, in a clear and in a noisy version.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import subprocess
+import sys
+import wave
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+from transformers import AutoTokenizer, WhisperFeatureExtractor, WhisperForConditionalGeneration
+
+from uncurse.arrays import Floats
+from uncurse.huggingface import beam_search
+
+BEAM_SIZES, RATE = (1, 5, 20), 16_000
+NOISE = {"clear": 0.0, "noisy": 0.25}  # as a share of the loudness of the speech
+SENTENCES = """The birch canoe slid on the smooth planks.
+Glue the sheet to the dark blue background.
+It's easy to tell the depth of a well.
+These days a chicken leg is a rare dish.
+Rice is often served in round bowls.
+The juice of lemons makes fine punch.
+The box was thrown beside the parked truck.
+The hogs were fed chopped corn and garbage.
+Four hours of steady work faced us.
+A large size in stockings is hard to sell.
+The boy was there when the sun rose.
+A rod is used to catch pink salmon.
+The source of the huge river is the clear spring.
+Kick the ball straight and follow through.
+Help the woman get back to her feet.
+A pot of tea helps to pass the evening.
+Smoky fires lack flame and heat.
+The soft cushion broke the man's fall.
+The salt breeze came across from the sea.
+The girl at the booth sold fifty bonds.""".splitlines()
+
+
+def spoken(text: str) -> Floats:
+    """A sentence as espeak-ng says it, at the rate that Whisper expects."""
+    said = subprocess.run(["espeak-ng", "-v", "en-us", "--stdout", text], capture_output=True, check=True).stdout
+    with wave.open(io.BytesIO(said)) as sound:
+        samples = np.frombuffer(sound.readframes(len(said)), dtype=np.int16) / 32768
+        rate = sound.getframerate()
+    spectrum = np.fft.rfft(samples)
+    length = round(len(samples) * RATE / rate)
+    resampled: Floats = np.fft.irfft(spectrum[: length // 2 + 1], length) * length / len(samples)
+    return resampled
+
+
+def words(text: str) -> list[str]:
+    """The words of a text, without case and punctuation."""
+    return re.sub(r"[^a-z0-9' ]", " ", text.lower()).replace("'", "").split()
+
+
+def errors(reference: list[str], found: list[str]) -> int:
+    """The fewest words to insert, delete or replace."""
+    row = list(range(len(found) + 1))
+    for place, word in enumerate(reference, start=1):
+        before, row[0] = row[0], place
+        for column, other in enumerate(found, start=1):
+            before, row[column] = row[column], min(row[column] + 1, row[column - 1] + 1, before + (word != other))
+    return row[-1]
+
+
+def main() -> None:
+    """Transcribe everything in every way and print a table."""
+    if len(sys.argv) != 2:
+        sys.exit("usage: python benchmarks/speech.py FOLDER")
+    folder = sys.argv[1]
+    model_class: Any = WhisperForConditionalGeneration
+    model = model_class.from_pretrained(folder).eval()
+    extractor_class: Any = WhisperFeatureExtractor
+    tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+    extractor = extractor_class.from_pretrained(folder)
+    random = np.random.default_rng(0)
+    table = Table(
+        title=f"word error rate in %, {len(SENTENCES)} sentences; in brackets words found / words spoken"
+    )
+    for name in ("sound", "score", *(f"b = {beam_size}" for beam_size in BEAM_SIZES)):
+        table.add_column(name, justify="right" if name.startswith("b =") else "left")
+    for sound, level in NOISE.items():
+        waves = [spoken(text) for text in SENTENCES]
+        waves = [each + level * each.std() * random.standard_normal(len(each)) for each in waves]
+        seconds = np.array([len(each) / RATE for each in waves])
+        features = torch.cat(
+            [extractor(each, sampling_rate=RATE, return_tensors="pt").input_features for each in waves]
+        )
+        references = [words(text) for text in SENTENCES]
+        total = sum(map(len, references))
+        tokens = sum(len(tokenizer(text, add_special_tokens=False)["input_ids"]) + 2 for text in SENTENCES)
+        expected = (seconds * tokens / seconds.sum()).tolist()  # so many tokens a second, </s> counted
+        rows: dict[str, dict[str, Any]] = {
+            "raw": {"score": "log-prob"},
+            "length norm, the default": {},
+            "default with a length by duration": {"expected_length": expected},
+        }
+        for name, options in rows.items():
+            cells = []
+            for beam_size in BEAM_SIZES:
+                given = {"custom_generate": beam_search, "beam_size": beam_size, "max_new_tokens": 60, **options}
+                sequences = model.generate(features, **given)
+                found = [words(tokenizer.decode(row, skip_special_tokens=True)) for row in sequences]
+                wrong = sum(map(errors, references, found))
+                cells.append(f"{100 * wrong / total:.1f} ({sum(map(len, found)) / total:.2f})")
+            table.add_row(sound, name, *cells)
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()
