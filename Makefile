@@ -14,7 +14,7 @@ KILLS  ?= 100
 ROUNDS ?= 10
 MINUTES ?= 1440
 
-.PHONY: setup demo test test-fast fuzz soak soak-serve check docs dist bench bench-peers bench-serve clean
+.PHONY: setup demo test test-fast sanitize fuzz soak soak-serve check docs dist bench bench-peers bench-profile bench-serve clean
 
 setup: $(READY)
 
@@ -47,6 +47,24 @@ soak: $(READY)
 soak-serve: $(READY)  # the service under load for a day; MINUTES=10 for less
 	$(BIN)/python benchmarks/serving.py memory --minutes $(MINUTES)
 
+# The kernels under AddressSanitizer and UBSan, which Python itself must be started with
+SANITIZED := build/sanitized
+SANITIZERS := -fsanitize=address,undefined -fno-sanitize-recover=undefined
+ASAN   := $(shell $(CXX) -print-file-name=libasan.so)
+sanitize: $(if $(wildcard $(ASAN)),$(SANITIZED)/ready)
+ifeq ($(wildcard $(ASAN)),)
+	@echo "$(CXX) has no sanitizer runtime here: the kernels are not tested with it"
+else
+	UNCURSE_KERNEL_FOLDER=$(SANITIZED)/uncurse/models/transformer/native OMP_NUM_THREADS=1 \
+	LD_PRELOAD="$(ASAN) $(shell $(CXX) -print-file-name=libstdc++.so)" ASAN_OPTIONS=detect_leaks=0 \
+	$(BIN)/pytest -q -p no:cacheprovider tests/unit/test_native_kernels.py tests/unit/test_native.py
+endif
+
+$(SANITIZED)/ready: $(READY)
+	CXXFLAGS="$(SANITIZERS)" LDFLAGS="$(SANITIZERS)" $(BIN)/python setup.py -q build_ext \
+	--build-lib $(SANITIZED) --build-temp $(SANITIZED)/temp --parallel 2
+	@touch $@
+
 check: $(READY) docs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -67,8 +85,11 @@ bench: $(READY)
 	$(BIN)/python benchmarks/decoding.py
 	$(BIN)/python benchmarks/training.py
 
-bench-peers: $(READY)
+bench-peers: $(READY)  # fifteen minutes
 	$(BIN)/python benchmarks/peers.py $(SOURCE)
+
+bench-profile: $(READY)  # the engine's share of the time, and memory
+	$(BIN)/python benchmarks/peers.py $(SOURCE) --profile
 
 bench-serve: $(READY)
 	$(BIN)/python benchmarks/serving.py

@@ -21,7 +21,7 @@ INSTRUCTION_SETS = {"portable": []}
 if platform.machine() in ("x86_64", "AMD64"):
     INSTRUCTION_SETS |= {"avx2": AVX2, "avx512": [*AVX2, *AVX512]}
 COMPILE = ["-std=gnu++20", "-O3", "-g0", "-pthread", "-fvisibility=hidden", "-Wall", "-Wextra"]
-COMPILE += ["-Wno-maybe-uninitialized"]  # GCC 12 warns of its own intrinsics
+COMPILE += ["-Wno-maybe-uninitialized", "-Wno-uninitialized"]  # GCC 12 warns of its own intrinsics
 LINK = ["-pthread", *(["-static-libstdc++", "-static-libgcc"] if sys.platform == "linux" else [])]
 
 

@@ -12,72 +12,21 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 import numpy as np
 import torch
 from rich.console import Console
 from rich.table import Table
+from stopwatch import TimedModel
 
-from uncurse import Continuations, Decoding, Sentence, StepModel, beam_search
-from uncurse.arrays import Ints
+from uncurse import Decoding, Sentence, StepModel, beam_search
 from uncurse.models.lstm.folder import load_folder
 from uncurse.models.lstm.network import AttentionalLSTM, LSTMShape
 from uncurse.models.lstm.step_model import LSTMState, LSTMStepModel
 from uncurse.models.transformer.native.library import VARIABLE, WITHOUT, chosen_library
 
 BATCH, SENTENCES, REPEATS = 32, 64, 3
-SPENT = [0.0]  # seconds inside the model
-
-
-class Stopwatch:
-    """Adds up the time between entering and leaving."""
-
-    def __enter__(self) -> None:
-        self._start = time.perf_counter()
-
-    def __exit__(self, *_: object) -> None:
-        SPENT[0] += time.perf_counter() - self._start
-
-
-@dataclass(frozen=True)
-class TimedState:
-    """A state whose selections are timed."""
-
-    inner: LSTMState
-
-    def select(self, rows: Ints) -> Self:
-        """The state of some rows."""
-        with Stopwatch():
-            return type(self)(self.inner.select(rows))
-
-    def append(self, other: Self) -> Self:
-        """These sentences followed by the others."""
-        with Stopwatch():
-            return type(self)(self.inner.append(other.inner))
-
-
-class TimedModel:
-    """A model whose work is timed."""
-
-    def __init__(self, inner: StepModel[LSTMState]) -> None:
-        self.inner = inner
-        self.signature, self.vocab_size, self.attends = inner.signature, inner.vocab_size, inner.attends
-        self.bos, self.eos = inner.bos, inner.eos
-
-    def start(self, sources: Sequence[Sequence[int]]) -> TimedState:
-        """Encode sources."""
-        with Stopwatch():
-            return TimedState(self.inner.start(sources))
-
-    def step(self, state: TimedState, tokens: Ints, k: int, attention: bool) -> tuple[Continuations, TimedState]:
-        """One step."""
-        with Stopwatch():
-            continuations, after = self.inner.step(state.inner, tokens, k, attention)
-            return continuations, TimedState(after)
 
 
 def main() -> None:
@@ -118,11 +67,11 @@ def main() -> None:
 
 def timed(model: TimedModel, sentences: list[Sentence], beam_size: int) -> tuple[float, float, float]:
     """Seconds, seconds of CPU time, and the share of time outside the model."""
-    SPENT[0] = 0.0
+    model.seconds = 0.0
     start, cpu = time.perf_counter(), time.process_time()
     beam_search(model, sentences, Decoding(beam_size, "bp-norm"), batch_size=BATCH)
     seconds = time.perf_counter() - start
-    return seconds, time.process_time() - cpu, 1.0 - SPENT[0] / seconds
+    return seconds, time.process_time() - cpu, 1.0 - model.seconds / seconds
 
 
 def built(kernels: str) -> StepModel[LSTMState]:

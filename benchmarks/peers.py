@@ -2,25 +2,23 @@
 
 SOURCE is Chinese text; sentences of 15 to 40 tokens are taken from its beginning. Every system translates the same
 sentences with the same weights, beam size and maximum length, in turn, several times; ratios are of medians. With
-translations of SOURCE as --reference, BLEU is computed, too.
+translations of SOURCE as --reference, BLEU is computed, too. --profile prints the engine's share of the time and
+the peak memory instead.
 
 like for like: length-norm, beam-full, refill, as in CTranslate2 and with Hugging Face's early_stopping=True.
-default: F1-Norm and optimal stopping, with a certificate. no Chinese: like for like, but tokens with Chinese
-characters are not computed (without_script="cjk").
+default: F1-Norm and optimal stopping, with a certificate. selected: like for like, with vocabulary selection.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
 import multiprocessing
 import re
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,28 +26,28 @@ import ctranslate2
 import torch
 from rich.console import Console
 from rich.table import Table
-from torch.profiler import profile
+from stopwatch import TimedModel
 from transformers import MarianMTModel
 
 import uncurse
 from uncurse.evaluation.bleu import corpus_quality
 from uncurse.lengths.limits import parse_max_length
 from uncurse.models.download import download
+from uncurse.models.load import load_model
+from uncurse.models.loaded_model import ModelOptions
 from uncurse.models.transformer.ctranslate2_file import read_model, read_vocabulary, transformer_weights
 from uncurse.models.transformer.huggingface_file import save_marian
-from uncurse.models.transformer.linear import ComputeType, LinearInput, make_linear
-from uncurse.models.transformer.quantization import Weight
-from uncurse.scoring.decoding import Decoding
+from uncurse.models.transformer.native.library import describe
+from uncurse.scoring.decoding import Decoding, Sentence
 from uncurse.scoring.result import Result
+from uncurse.search.search import beam_search
 from uncurse.text.marian_tokenizer import MarianTokenizer, Vocabulary
 from uncurse.translation.options import TranslationOptions
 from uncurse.translation.translator import Translator
 
 MAX_LENGTH = 100  # tokens, </s> counted
-BATCH = 16  # sentences, for systems that take a batch size
-D_MODEL = 512
+BATCH = 16  # sentences
 Outputs = list[tuple[int, ...]]
-MATMULS = ("mkldnn::_linear_pointwise", "onednn::qlinear_pointwise", "aten::addmm", "aten::mm")
 
 
 @dataclass(frozen=True)
@@ -61,6 +59,11 @@ class SharedInput:
     sources: list[list[int]]
     references: list[list[str]]  # [files, lines]
     vocabulary: Vocabulary
+
+    def first(self, count: int) -> SharedInput:
+        """So many of the sentences."""
+        references = [each[:count] for each in self.references]
+        return replace(self, lines=self.lines[:count], sources=self.sources[:count], references=references)
 
     @property
     def hugging_face(self) -> Path:
@@ -92,50 +95,65 @@ def read_input(source: Path, count: int, references: Sequence[Path] = ()) -> Sha
 
 
 def ours(
-    shared: SharedInput, dtype: str, like_for_like: bool, without_script: str | None = None
+    shared: SharedInput, batch: int, dtype: str, like_for_like: bool, selection: bool = False
 ) -> Callable[[int], Outputs]:
     """This library."""
-    translator = uncurse.load(shared.folder, dtype=dtype, without_script=without_script)
+    translator = uncurse.load(shared.folder, dtype=dtype, vocabulary_selection=selection)
 
     def run(beam_size: int) -> Outputs:
-        return [
-            result.hypotheses[0].tokens[:-1] for result in _results(translator, shared, beam_size, like_for_like)
-        ]
+        results = _results(translator, shared, batch, beam_size, like_for_like)
+        return [result.hypotheses[0].tokens[:-1] for result in results]
 
     return run
 
 
-def _results(translator: Translator, shared: SharedInput, beam_size: int, like_for_like: bool) -> list[Result]:
-    if like_for_like:
-        decoding, most = (
-            Decoding(beam_size, "length-norm", "beam-full", slots="refill"),
-            parse_max_length(MAX_LENGTH),
-        )
+def decoding_of(beam_size: int, like_for_like: bool) -> Decoding:
+    """How ours searches."""
+    return (
+        Decoding(beam_size, "length-norm", "beam-full", slots="refill") if like_for_like else Decoding(beam_size)
+    )
+
+
+def _results(
+    translator: Translator, shared: SharedInput, batch: int, beam_size: int, like_for_like: bool
+) -> list[Result]:
+    decoding, most = decoding_of(beam_size, like_for_like), parse_max_length(MAX_LENGTH) if like_for_like else None
+    if batch == 1:  # each sentence waits for the one before it
+        options = TranslationOptions(decoding, most)
+        results = [each.result for line in shared.lines for each in translator.stream([line], options)]
     else:
-        decoding, most = Decoding(beam_size), None
-    options = TranslationOptions(decoding, most, batch_tokens=BATCH * 40)
-    results = [each.result for each in translator.stream(shared.lines, options)]
+        options = TranslationOptions(decoding, most, batch_tokens=batch * 40)
+        results = [each.result for each in translator.stream(shared.lines, options)]
     return [result for result in results if result is not None]
 
 
-def ctranslate2_system(shared: SharedInput, kind: str, threads: int) -> Callable[[int], Outputs]:
+def ctranslate2_system(shared: SharedInput, batch: int, kind: str) -> Callable[[int], Outputs]:
     """CTranslate2."""
     translator = ctranslate2.Translator(
-        str(shared.folder / "model"), device="cpu", compute_type=kind, intra_threads=threads, inter_threads=1
+        str(shared.folder / "model"),
+        device="cpu",
+        compute_type=kind,
+        intra_threads=torch.get_num_threads(),
+        inter_threads=1,
     )
     names = [[shared.vocabulary.tokens[token] for token in source] for source in shared.sources]
 
     def run(beam_size: int) -> Outputs:
-        results = translator.translate_batch(
-            names, beam_size=beam_size, length_penalty=1, patience=1, min_decoding_length=0,
-            max_decoding_length=MAX_LENGTH - 1, max_batch_size=BATCH, return_scores=False,
-        )  # fmt: skip
+        calls = [[name] for name in names] if batch == 1 else [names]
+        results = [
+            each
+            for call in calls
+            for each in translator.translate_batch(
+                call, beam_size=beam_size, length_penalty=1, patience=1, min_decoding_length=0,
+                max_decoding_length=MAX_LENGTH - 1, max_batch_size=batch, return_scores=False,
+            )
+        ]  # fmt: skip
         return [tuple(shared.vocabulary.find(token) or 0 for token in each.hypotheses[0]) for each in results]
 
     return run
 
 
-def hugging_face(shared: SharedInput, early_stopping: bool | str) -> Callable[[int], Outputs]:
+def hugging_face(shared: SharedInput, batch: int, early_stopping: bool | str) -> Callable[[int], Outputs]:
     """The transformers library."""
     model: Any = MarianMTModel.from_pretrained(shared.hugging_face)
     model.eval()
@@ -144,8 +162,8 @@ def hugging_face(shared: SharedInput, early_stopping: bool | str) -> Callable[[i
 
     def run(beam_size: int) -> Outputs:
         found: dict[int, tuple[int, ...]] = {}
-        for first in range(0, len(order), BATCH):
-            chosen = order[first : first + BATCH]
+        for first in range(0, len(order), batch):
+            chosen = order[first : first + batch]
             longest = max(len(shared.sources[index]) for index in chosen) + 1
             rows = [[*shared.sources[index], eos] for index in chosen]
             ids = torch.tensor([[*row, *[pad] * (longest - len(row))] for row in rows])
@@ -162,79 +180,103 @@ def hugging_face(shared: SharedInput, early_stopping: bool | str) -> Callable[[i
     return run
 
 
-def systems(shared: SharedInput, threads: int) -> dict[str, Callable[[], Callable[[int], Outputs]]]:
-    """Everything that is compared, to be loaded when it is called."""
-    return {
-        "HF float32, early_stopping=True": partial(hugging_face, shared, True),
-        "HF float32, early_stopping='never'": partial(hugging_face, shared, "never"),
-        "CTranslate2 float32": partial(ctranslate2_system, shared, "float32", threads),
-        "CTranslate2 int8": partial(ctranslate2_system, shared, "int8", threads),
-        "ours float32, like for like": partial(ours, shared, "float32", True),
-        "ours int8, like for like": partial(ours, shared, "int8", True),
-        "ours float32, no Chinese": partial(ours, shared, "float32", True, "cjk"),
-        "ours int8, no Chinese": partial(ours, shared, "int8", True, "cjk"),
-        "ours float32, default": partial(ours, shared, "float32", False),
-        "ours int8, default": partial(ours, shared, "int8", False),
-    }
+LOADERS: Mapping[str, Callable[[SharedInput, int], Callable[[int], Outputs]]] = {
+    "HF float32, early_stopping=True": lambda shared, batch: hugging_face(shared, batch, True),
+    "HF float32, never": lambda shared, batch: hugging_face(shared, batch, "never"),
+    "CTranslate2 float32": lambda shared, batch: ctranslate2_system(shared, batch, "float32"),
+    "CTranslate2 int8": lambda shared, batch: ctranslate2_system(shared, batch, "int8"),
+    "ours float32, like for like": lambda shared, batch: ours(shared, batch, "float32", True),
+    "ours float32, default": lambda shared, batch: ours(shared, batch, "float32", False),
+    "ours int8, like for like": lambda shared, batch: ours(shared, batch, "int8", True),
+    "ours int8, default": lambda shared, batch: ours(shared, batch, "int8", False),
+    "ours int8, selected": lambda shared, batch: ours(shared, batch, "int8", True, selection=True),
+}
 
 
-GOALS = (  # ours, the peer, beam size, at least
-    ("ours float32, like for like", "HF float32, early_stopping=True", 5, "2.5"),
-    ("ours float32, like for like", "HF float32, early_stopping=True", 20, "3"),
-    ("ours float32, like for like", "CTranslate2 float32", 5, ""),
-    ("ours float32, like for like", "CTranslate2 float32", 20, "0.9"),
-    ("ours int8, like for like", "CTranslate2 int8", 5, "0.8"),
-    ("ours int8, like for like", "CTranslate2 int8", 20, "1"),
-    ("ours float32, no Chinese", "HF float32, early_stopping=True", 5, ""),
-    ("ours float32, no Chinese", "HF float32, early_stopping=True", 20, ""),
-    ("ours int8, no Chinese", "CTranslate2 int8", 5, ""),
-    ("ours int8, no Chinese", "CTranslate2 int8", 20, ""),
-    ("ours float32, default", "HF float32, early_stopping='never'", 5, "3"),
-    ("ours float32, default", "HF float32, early_stopping='never'", 20, "4"),
-    ("ours float32, default", "CTranslate2 float32", 20, "1 (goal)"),
-    ("ours int8, default", "CTranslate2 int8", 20, "1 (goal)"),
+@dataclass(frozen=True)
+class Comparison:
+    """Systems that translate the same sentences in turn, and how many times as fast ours should be."""
+
+    name: str
+    lines: int
+    batch: int  # sentences
+    beam_sizes: tuple[int, ...]
+    bars: Mapping[tuple[str, str], Mapping[int, float]]  # by ours and peer, and by beam size
+
+    @property
+    def systems(self) -> list[str]:
+        """Those that are compared, each once."""
+        return list(dict.fromkeys(name for pair in self.bars for name in pair))
+
+
+COMPARISONS = (
+    Comparison(
+        name="batch",
+        lines=32,
+        batch=16,
+        beam_sizes=(5, 20),
+        bars={
+            ("ours int8, like for like", "CTranslate2 int8"): {5: 1.8, 20: 2.2},
+            ("ours int8, default", "CTranslate2 int8"): {5: 1.5, 20: 2.0},
+            ("ours float32, like for like", "CTranslate2 float32"): {5: 1.7, 20: 1.4},
+            ("ours int8, selected", "ours int8, like for like"): {20: 1.4},
+        },
+    ),
+    Comparison(
+        name="single",
+        lines=8,
+        batch=1,
+        beam_sizes=(1, 5, 20),
+        bars={
+            ("ours int8, like for like", "CTranslate2 int8"): {1: 1.2, 5: 1.4, 20: 1.5},
+            ("ours int8, selected", "ours int8, like for like"): {1: 1.4, 5: 1.4, 20: 1.4},
+        },
+    ),
+    Comparison(
+        name="proof",
+        lines=16,
+        batch=16,
+        beam_sizes=(5, 20),
+        bars={("ours float32, default", "HF float32, never"): {5: 5.0, 20: 8.0}},
+    ),
 )
 
 
-def timed(
-    shared: SharedInput, beam_sizes: list[int], repeats: int, threads: int, only: list[str], console: Console
-) -> None:
+def compare(shared: SharedInput, comparison: Comparison, rounds: int, console: Console) -> None:
     """Print the times and their ratios."""
-    known = systems(shared, threads)
-    if unknown := {*only} - {*known}:
-        sys.exit(f"unknown system {unknown.pop()!r}; valid: {', '.join(known)}")
-    running = {name: load() for name, load in known.items() if not only or name in only}
-    spent: dict[tuple[str, int], list[float]] = {
-        (name, beam_size): [] for name in running for beam_size in beam_sizes
-    }
+    shared, few = shared.first(comparison.lines), shared.first(2)
+    for name in comparison.systems:
+        LOADERS[name](few, comparison.batch)(2)  # warms up
+    running = {name: LOADERS[name](shared, comparison.batch) for name in comparison.systems}
+    spent: dict[tuple[str, int], list[float]] = {}
     outputs: dict[tuple[str, int], Outputs] = {}
-    for repeat in range(repeats + 1):  # the first warms up
-        for beam_size in beam_sizes:
+    for _ in range(rounds):
+        for beam_size in comparison.beam_sizes:
             for name, run in running.items():
                 start = time.perf_counter()
                 outputs[name, beam_size] = run(beam_size)
-                if repeat:
-                    spent[name, beam_size].append(time.perf_counter() - start)
-                console.print(f"{repeat} {beam_size} {name}: {time.perf_counter() - start:.1f} s", highlight=False)
-    title = f"{len(shared.lines)} sentences, batch {BATCH}, {threads} threads, medians of {repeats} in turn"
-    table = Table(title=title)
-    for column in ("system", *(f"b = {beam_size}: seconds (least, most)" for beam_size in beam_sizes)):
+                spent.setdefault((name, beam_size), []).append(time.perf_counter() - start)
+    medians = {key: statistics.median(each) for key, each in spent.items()}
+    how = "one sentence at a time" if comparison.batch == 1 else f"batch {comparison.batch}"
+    table = Table(title=f"{comparison.lines} sentences, {how}: seconds, medians of {rounds} in turn (least, most)")
+    for column in ("system", *(f"b = {beam_size}" for beam_size in comparison.beam_sizes)):
         table.add_column(column, justify="left" if column == "system" else "right")
     for name in running:
-        cells = [spent[name, beam_size] for beam_size in beam_sizes]
+        cells = [spent[name, beam_size] for beam_size in comparison.beam_sizes]
         table.add_row(
-            name, *(f"{statistics.median(each):.1f} ({min(each):.1f}, {max(each):.1f})" for each in cells)
+            name, *(f"{statistics.median(each):.2f} ({min(each):.2f}, {max(each):.2f})" for each in cells)
         )
     console.print(table)
     table = Table(title="How many times as fast, and how many outputs are the same")
-    for column in ("ours", "peer", "b", "ratio", "goal", "same outputs"):
+    for column in ("ours", "peer", "b", "ratio", "bar", "same outputs"):
         table.add_column(column, justify="left" if column in ("ours", "peer") else "right")
-    for mine, peer, beam_size, goal in GOALS:
-        if beam_size in beam_sizes and mine in running and peer in running:
-            ratio = statistics.median(spent[peer, beam_size]) / statistics.median(spent[mine, beam_size])
+    for (mine, peer), bars in comparison.bars.items():
+        for beam_size in comparison.beam_sizes:
+            ratio = medians[peer, beam_size] / medians[mine, beam_size]
             pairs = zip(outputs[mine, beam_size], outputs[peer, beam_size], strict=True)
-            same = f"{sum(one == two for one, two in pairs)} of {len(shared.lines)}"
-            table.add_row(mine, peer, str(beam_size), f"{ratio:.2f}", goal, same)
+            same = f"{sum(one == two for one, two in pairs)} of {comparison.lines}"
+            bar = f"{bars[beam_size]:g}" if beam_size in bars else ""
+            table.add_row(mine, peer, str(beam_size), f"{ratio:.2f}", bar, same)
     console.print(table)
     if shared.references:
         print_quality(shared, outputs, console)
@@ -254,61 +296,35 @@ def print_quality(shared: SharedInput, outputs: dict[tuple[str, int], Outputs], 
     console.print(found_quality.signature, highlight=False)
 
 
-def profiled(shared: SharedInput, beam_sizes: list[int], console: Console) -> None:
-    """Print where our time goes."""
-    table = Table(title="Ours, like for like: share of time by kind of work, and the speed of matrix products")
-    columns = (
-        "matrix products",
-        "attention",
-        "other",
-        "GFLOP",
-        "output layer",
-        "GFLOPS",
-        "GFLOPS of a large product",
+def profiled(shared: SharedInput, rounds: int, console: Console) -> None:
+    """Print the share of the time that is spent outside the model."""
+    table = Table(
+        title=f"int8, {len(shared.lines)} sentences, batch {BATCH}: time in the engine, medians of {rounds}"
     )
-    for column in ("dtype", "b", *columns):
-        table.add_column(column, justify="right")
-    for dtype in ("float32", "int8"):
-        translator = uncurse.load(shared.folder, dtype=dtype)
-        for beam_size in beam_sizes:
-            with profile(record_shapes=True) as seen:
-                results = _results(translator, shared, beam_size, True)
-            events = seen.key_averages(group_by_input_shape=True)
-            total = sum(event.self_cpu_time_total for event in events)
-            matmuls = [event for event in events if event.key in MATMULS]
-            spent = sum(event.self_cpu_time_total for event in matmuls)
-            attention = sum(
-                event.self_cpu_time_total for event in events if "attention" in event.key or "bmm" in event.key
-            )
-            operations = sum(event.count * _operations(event.input_shapes) for event in matmuls)
-            output = 2 * D_MODEL * len(shared.vocabulary) * sum(result.model_rows for result in results)
-            shares = [f"{part / total:.0%}" for part in (spent, attention, total - spent - attention)]
-            work = [f"{operations / 1e9:,.0f}", f"{output / operations:.0%}", f"{operations / spent / 1e3:.0f}"]
-            table.add_row(dtype, str(beam_size), *shares, *work, f"{_large_product(dtype):.0f}")
+    for column in ("", "b = 5", "b = 20"):
+        table.add_column(column, justify="right" if column else "left")
+    table.add_row("bar", "10 %", "5 %")
+    model = TimedModel(load_model(ModelOptions(str(shared.folder), dtype="int8")).model)
+    sentences = [
+        Sentence(tuple(source), MAX_LENGTH, expected_length=1.2 * len(source)) for source in shared.sources
+    ]
+    for name, like_for_like in (("like for like", True), ("default", False)):
+        cells = []
+        for beam_size in (5, 20):
+            decoding = Decoding(beam_size, "f1-norm") if not like_for_like else decoding_of(beam_size, True)
+            shares = []
+            for _ in range(rounds):
+                model.seconds, start = 0.0, time.perf_counter()
+                beam_search(model, sentences, decoding, batch_size=BATCH)
+                shares.append(1.0 - model.seconds / (time.perf_counter() - start))
+            cells.append(f"{statistics.median(shares):.1%}")
+        table.add_row(name, *cells)
     console.print(table)
-
-
-def _operations(shapes: list[list[int]]) -> int:
-    """FLOPs of a product of rows, [n, inputs], with weights in any layout: 2 n × the number of weights."""
-    rows, weights, *_ = (shape for shape in shapes if shape)
-    return 2 * rows[0] * math.prod(weights)
-
-
-def _large_product(dtype: str) -> float:
-    """GFLOPS of a large matrix product: what the machine can do."""
-    matrix = torch.nn.init.normal_(torch.empty(4096, D_MODEL))
-    run, rows = make_linear(Weight(matrix), None, ComputeType(dtype)), torch.ones(4096, D_MODEL)
-    spent = []
-    for _ in range(7):
-        start = time.perf_counter()
-        run(LinearInput(rows))
-        spent.append(time.perf_counter() - start)
-    return 2 * 4096 * 4096 * D_MODEL / statistics.median(spent) / 1e9
 
 
 def _peak(source: Path, count: int, system: str, beam_size: int, answer: Any) -> None:  # noqa: ANN401
     shared = read_input(source, count)
-    run = systems(shared, 2)[system]()
+    run = LOADERS[system](shared, BATCH)
     before = _peak_memory()
     run(beam_size)
     answer.put(_peak_memory() - before)
@@ -339,26 +355,31 @@ def memory(source: Path, count: int, beam_size: int, console: Console) -> None:
 
 def main() -> None:
     """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source", type=Path)
-    parser.add_argument("--lines", type=int, default=32)
-    parser.add_argument("--beam-sizes", default="5,20")
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--reference", action="append", default=[], type=Path, metavar="FILE")
-    parser.add_argument("--only", action="append", default=[], metavar="SYSTEM", help="only these systems")
+    names = [each.name for each in COMPARISONS]
+    parser.add_argument("--only", choices=names, help="one of the comparisons")
+    parser.add_argument(
+        "--profile", action="store_true", help="the engine's share of the time, and memory at b = 50"
+    )
     options = parser.parse_args()
     for path in (options.source, *options.reference):
         if not path.exists():
             sys.exit(f"{path} does not exist: give a file of Chinese sentences, and translations of them")
     torch.set_num_threads(options.threads)
     console = Console(width=140)
-    shared = read_input(options.source, options.lines, options.reference)
-    beam_sizes = [int(beam_size) for beam_size in options.beam_sizes.split(",")]
-    if not options.only:
+    shared = read_input(options.source, max(each.lines for each in COMPARISONS), options.reference)
+    console.print(f"{describe()}; {options.threads} threads", highlight=False)
+    if options.profile:
+        profiled(shared, options.rounds, console)
         memory(options.source, BATCH, 50, console)
-        profiled(shared, beam_sizes, console)
-    timed(shared, beam_sizes, options.repeats, options.threads, options.only, console)
+        return
+    for comparison in COMPARISONS:
+        if options.only in (None, comparison.name):
+            compare(shared, comparison, options.rounds, console)
 
 
 if __name__ == "__main__":

@@ -25,18 +25,20 @@ from uncurse.models.transformer.native.step_model import NativeStepModel
 from uncurse.models.transformer.step_model import TransformerStepModel
 from uncurse.models.vocabulary_selector import (
     HasEncoderStates,
+    TokenSpace,
     VocabularySelector,
     load_selector,
     save_selector,
     selector_path,
 )
 from uncurse.testing import check_step_model
+from uncurse.training.fit_vocabulary import fit_vocabulary, report
+from uncurse.training.selection_sample import SelectionSample
 
 AVAILABLE = available_instruction_sets()
 SOURCES = [(5, 6, 7, 8), (9,), (4, 4, 4), (11, 3, 8, 7, 2), ()]
 SENTENCES = [Sentence(source, 12) for source in SOURCES]
 TYPES = [ComputeType.FLOAT32, ComputeType.INT8]
-RANK = 3
 backends = pytest.mark.parametrize("backend", [*AVAILABLE, "torch"])
 
 
@@ -46,8 +48,7 @@ def a_selector(seed: int = 1, bias: float = -1.0) -> VocabularySelector:
     tokens = np.array([token for token in range(VOCAB_SIZE) if token % 7 != 3])
     return VocabularySelector(
         tokens=tokens,
-        projection=random.normal(size=(D_MODEL, RANK)).astype(np.float32),
-        embeddings=random.normal(size=(len(tokens), RANK)).astype(np.float32) * np.float32(0.5),
+        projection=random.normal(size=(D_MODEL, D_MODEL)).astype(np.float16).astype(np.float32) / np.float32(8.0),
         bias=np.where(np.isin(tokens, (EOS, 1)), np.inf, bias).astype(np.float32),
     )
 
@@ -67,7 +68,11 @@ def build(
 
 
 def expected_tokens(model: HasEncoderStates, selector: VocabularySelector) -> list[Ints]:
-    return [selector.selected(selector.votes(states)) for states in model.encoder_states(SOURCES)]
+    embeddings = model.token_space().embeddings[selector.tokens]
+    return [
+        selector.selected(np.asarray(states @ selector.projection @ embeddings.T, np.float32))
+        for states in model.encoder_states(SOURCES)
+    ]
 
 
 @backends
@@ -137,13 +142,13 @@ def test_tokens_that_are_not_allowed_are_not_selected(backend: str) -> None:
         assert sorted(given.tolist()) == [token for token in tokens.tolist() if token % 2 == 0]
 
 
-def test_a_selector_survives_its_file_but_for_rounding(tmp_path: Path) -> None:
+def test_a_selector_survives_its_file(tmp_path: Path) -> None:
     selector, path = a_selector(), tmp_path / "selector.safetensors"
     save_selector(path, selector, "abc")
     read = load_selector(path, "abc")
     assert (read.tokens == selector.tokens).all()
     assert (read.bias == selector.bias).all()
-    assert np.allclose(read.embeddings, selector.embeddings, atol=np.abs(selector.embeddings).max() / 250)
+    assert (read.projection == selector.projection).all()
     save_selector(path, read, "abc")
     assert load_selector(path, "abc").fingerprint == read.fingerprint
     with pytest.raises(UncurseError, match="it was fitted to model abc, and this is def"):
@@ -158,8 +163,8 @@ def test_a_selector_survives_its_file_but_for_rounding(tmp_path: Path) -> None:
     [
         ({"tokens": np.arange(3)}, "one row for each candidate"),
         ({"tokens": np.zeros(34, dtype=np.int64)}, "must rise"),
-        ({"projection": np.zeros((D_MODEL, 5), np.float32)}, "its rank should be 3"),
-        ({"projection": np.full((D_MODEL, RANK), np.nan, np.float32)}, "must be finite"),
+        ({"projection": np.zeros((D_MODEL, 5), np.float32)}, "should be square"),
+        ({"projection": np.full((D_MODEL, D_MODEL), np.nan, np.float32)}, "must be finite"),
         ({"bias": np.zeros(34, np.float32)}, "always computed"),
     ],
 )
@@ -218,9 +223,83 @@ def test_a_selector_that_cannot_act_is_an_error(tmp_path: Path) -> None:
     selector = a_selector()
     for wrong, message in (
         (replace(selector, tokens=selector.tokens + 30), "tokens; the model has 16 and 40"),
-        (replace(selector, projection=np.ones((20, RANK), np.float32)), "for 20 features"),
+        (replace(selector, projection=np.ones((20, 20), np.float32)), "for 20 features"),
         (replace(selector, bias=np.where(selector.tokens == 1, np.inf, 0.0).astype(np.float32)), "always select"),
     ):
         save_selector(path, wrong, loaded.fingerprint)
         with pytest.raises(UncurseError, match=message):
             uncurse.load(tmp_path, vocabulary_selection=True)
+
+
+def made_up(sentences: int, space: TokenSpace, words: Ints, seed: int) -> SelectionSample:
+    """Each source position is near the embedding of the token that translates it; token 0 ends every output."""
+    random = np.random.default_rng(seed)
+    states, targets = [], []
+    for _ in range(sentences):
+        tokens = random.choice(words, random.integers(2, 6))
+        noise = random.normal(size=(len(tokens), len(space.start))) * 0.02
+        states.append((space.embeddings[tokens] + noise).astype(np.float32))
+        targets.append(np.array([*tokens, 0]))
+    return SelectionSample(states, targets)
+
+
+def a_space() -> TokenSpace:
+    embeddings = np.random.default_rng(1).normal(size=(800, 32)).astype(np.float32) / np.float32(np.sqrt(32.0))
+    return TokenSpace(embeddings, np.eye(32, dtype=np.float32))
+
+
+def test_a_fitted_selector_finds_what_translations_need() -> None:
+    space, seen = a_space(), np.arange(1, 600)
+    selector, held_out = fit_vocabulary(made_up(1000, space, seen, 2), space, [0], 0.99, epochs=3)
+    fresh = report(selector, space.embeddings, made_up(100, space, seen, 3))
+    assert held_out.recall >= 0.99
+    assert fresh.recall > 0.98
+    assert fresh.complete > 0.9
+    assert fresh.tokens < 200  # of 800
+    assert 0 in selector.tokens[selector.bias == np.inf]
+
+
+def test_a_lower_recall_selects_fewer_tokens() -> None:
+    space = a_space()
+    sample = made_up(600, space, np.arange(1, 800), 2)
+    (_, most), (_, some) = (fit_vocabulary(sample, space, [0], recall, epochs=1) for recall in (0.999, 0.9))
+    assert some.recall < most.recall
+    assert some.tokens < most.tokens
+
+
+@pytest.mark.parametrize(
+    ("sentences", "recall", "message"),
+    [(99, 0.99, "99 sentences are too few"), (100, 0.0, "recall = 0.0"), (100, 1.1, "recall = 1.1")],
+)
+def test_a_fit_that_cannot_succeed_is_refused(sentences: int, recall: float, message: str) -> None:
+    space = a_space()
+    with pytest.raises(UncurseError, match=message):
+        fit_vocabulary(made_up(sentences, space, np.arange(1, 800), 1), space, [0], recall)
+
+
+@pytest.mark.slow
+def test_the_command_fits_a_selector_that_can_be_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    loaded = folder_with_model(tmp_path)
+    random, text = np.random.default_rng(1), tmp_path / "text"
+    lines = ["".join(random.choice(list("abcdefghijklmnopqrs"), random.integers(1, 9))) for _ in range(150)]
+    text.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    command = ["fit-vocabulary", "--model", str(tmp_path), "--source", str(text)]
+    main([*command, "--test-source", str(text), "--recall", "0.9"])
+    said = capsys.readouterr().out
+    assert "held out" in said
+    assert f"wrote {selector_path(tmp_path, loaded.fingerprint)}" in said
+    assert uncurse.load(tmp_path, vocabulary_selection=True).translate(["a b c"])[0].text
+    out = tmp_path / "other.safetensors"
+    main([*command, "--out", str(out)])
+    assert f"--vocabulary-selection --vocabulary-selector {out}" in capsys.readouterr().out
+    before = out.read_bytes()
+    for wrong, message in (
+        (["--recall", "2"], "recall = 2.0 is not allowed"),
+        (["--sentences", "50"], "are too few for a vocabulary selector"),
+        (["--model", "zh-en-small"], "vocabulary selection is for Marian models"),
+        (["--source", str(tmp_path / "missing")], "missing"),
+    ):
+        with pytest.raises(SystemExit, match="2"):
+            main([*command, "--out", str(out), *wrong])
+        assert message in capsys.readouterr().err
+        assert out.read_bytes() == before

@@ -13,6 +13,7 @@ import typer
 from uncurse.cli.env import env
 from uncurse.cli.explain import explain
 from uncurse.cli.fit_length import fit_length
+from uncurse.cli.fit_vocabulary import fit_vocabulary
 from uncurse.cli.messages import message_of
 from uncurse.cli.methods import methods
 from uncurse.cli.models import models_app
@@ -41,6 +42,7 @@ app.command()(score)
 app.command()(serve)
 app.command()(train)
 app.command()(fit_length)
+app.command()(fit_vocabulary)
 app.command()(env)
 app.add_typer(models_app, name="models")
 app.add_typer(study_app, name="study")

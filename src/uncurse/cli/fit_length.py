@@ -50,7 +50,7 @@ def fit_length(
     for sources, targets in ((source, target), (test_source, test_target)):
         if len(sources) != len(targets):
             raise UncurseError(f"{len(sources)} source texts need as many translations, not {len(targets)}")
-    folder = _own_folder(model) if out is None else None
+    folder = own_folder(model, "--length-predictor") if out is None else None
     if out is not None and (out.is_dir() or not out.absolute().parent.is_dir()):
         raise UncurseError(f"{out} cannot be written: name a file in a folder that exists")
     use_threads(threads)
@@ -73,7 +73,7 @@ def fit_length(
     typer.echo(f"wrote {path}{how}")
 
 
-def _own_folder(model: str) -> Path:
+def own_folder(model: str, option: str) -> Path:
     """The folder of a model that belongs to the user; bundled and downloaded models stay as they are."""
     from uncurse.models.download import MANIFEST
     from uncurse.models.load import model_folder
@@ -83,7 +83,7 @@ def _own_folder(model: str) -> Path:
     if folder is None or folder.resolve() == BUNDLED.resolve() or (folder / MANIFEST).exists():
         raise UncurseError(
             f"{model} is not in a folder of yours: name the file to write with --out, and use it with"
-            f" uncurse translate --model {model} --length-predictor FILE"
+            f" uncurse translate --model {model} {option} FILE"
         )
     return folder
 

@@ -26,32 +26,25 @@ Floats32 = NDArray[np.float32]
 @final
 @dataclass(frozen=True, eq=False)
 class VocabularySelector:
-    """`token v is computed ⇔ max_i (h_i · projection) · embedding_v + bias_v > 0`, for encoder states `h_i`."""
+    """`v is computed ⇔ max_i (h_i · projection) · e_v + bias_v > 0`: states h_i, the model's embeddings e."""
 
     tokens: Ints  # [candidates] ids, rising; no other token is ever computed
-    projection: Floats32  # [d_model, rank]
-    embeddings: Floats32  # [candidates, rank]
+    projection: Floats32  # [d_model, d_model]
     bias: Floats32  # [candidates] +inf: always
 
     def __post_init__(self) -> None:
-        candidates, rank = self.embeddings.shape if self.embeddings.ndim == 2 else (0, 0)
-        if self.tokens.shape != (candidates,) or self.bias.shape != (candidates,) or not candidates:
-            raise UncurseError("tokens, embeddings and bias must have one row for each candidate")
-        if self.projection.ndim != 2 or self.projection.shape[1] != rank:
-            raise UncurseError(f"projection has the shape {self.projection.shape}, and its rank should be {rank}")
+        if self.tokens.ndim != 1 or self.bias.shape != self.tokens.shape or not len(self.tokens):
+            raise UncurseError("tokens and bias must have one row for each candidate")
+        if self.projection.ndim != 2 or self.projection.shape[0] != self.projection.shape[1]:
+            raise UncurseError(f"projection has the shape {self.projection.shape}, and should be square")
         if self.tokens[0] < 0 or (np.diff(self.tokens) <= 0).any():
             raise UncurseError("the tokens must rise")
-        if not (np.isfinite(self.projection).all() and np.isfinite(self.embeddings).all()):
-            raise UncurseError("projection and embeddings must be finite")
+        if not np.isfinite(self.projection).all():
+            raise UncurseError("projection must be finite")
         if np.isnan(self.bias).any() or not (self.bias == np.inf).any():
             raise UncurseError(
                 "bias must be a number everywhere, and +inf for the tokens that are always computed"
             )
-
-    def votes(self, states: Floats32) -> Floats32:
-        """What each position adds to the bias of each candidate, [positions, candidates]."""
-        votes: Floats32 = np.matmul(states @ self.projection, self.embeddings.T, dtype=np.float32)
-        return votes
 
     def selected(self, votes: Floats32, allowed: Ints | None = None) -> Ints:
         """The tokens for a sentence whose positions vote so, among those that are allowed; ids, rising."""
@@ -71,8 +64,17 @@ class VocabularySelector:
     @property
     def fingerprint(self) -> str:
         """Identify what was learnt."""
-        parts = (self.tokens, self.projection, self.embeddings, self.bias)
+        parts = (self.tokens, self.projection, self.bias)
         return sha256(b"".join(part.tobytes() for part in parts)).hexdigest()[:8]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class TokenSpace:
+    """Where encoder states and tokens meet: `state · start · embedding` is high for its translation."""
+
+    embeddings: Floats32  # of all tokens, [vocab_size, d_model]
+    start: Floats32  # values and output of the last layer's cross-attention in one product, [d_model, d_model]
 
 
 @runtime_checkable
@@ -81,6 +83,10 @@ class HasEncoderStates(Protocol):
 
     def encoder_states(self, sources: Sequence[Sequence[int]]) -> list[Floats32]:
         """The encoder's states of each source and its `</s>`, [tokens, d_model]."""
+        ...
+
+    def token_space(self) -> TokenSpace:
+        """Where encoder states and tokens meet."""
         ...
 
 
@@ -100,13 +106,10 @@ def selector_path(folder: Path, fingerprint: str) -> Path:
 
 
 def save_selector(path: Path, selector: VocabularySelector, fingerprint: str) -> None:
-    """Write a selector with the fingerprint of its model; embeddings in 8 bits, with a scale for each token."""
-    scale = np.maximum(np.abs(selector.embeddings).max(axis=1), 1e-30) / 127.0
+    """Write a selector with the fingerprint of its model."""
     arrays: dict[str, NDArray[Any]] = {
         "tokens": selector.tokens.astype(np.int32),
-        "projection": selector.projection,
-        "embeddings": np.rint(selector.embeddings / scale[:, None]).astype(np.int8),
-        "scale": scale.astype(np.float32),
+        "projection": selector.projection.astype(np.float16),
         "bias": selector.bias,
     }
     save_array_file(path, arrays, {"model": fingerprint})
@@ -121,7 +124,6 @@ def load_selector(path: Path, fingerprint: str) -> VocabularySelector:
         return VocabularySelector(
             tokens=arrays["tokens"].astype(np.int64),
             projection=arrays["projection"].astype(np.float32),
-            embeddings=arrays["embeddings"].astype(np.float32) * arrays["scale"].astype(np.float32)[:, None],
             bias=arrays["bias"].astype(np.float32),
         )
     except (KeyError, IndexError, ValueError) as error:

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn.functional import binary_cross_entropy_with_logits
+from torch.nn.functional import binary_cross_entropy_with_logits, normalize
 
-from uncurse.arrays import Floats, Ints
+from uncurse.arrays import Ints
 from uncurse.errors import UncurseError
-from uncurse.models.vocabulary_selector import Floats32, VocabularySelector
+from uncurse.models.vocabulary_selector import Floats32, TokenSpace, VocabularySelector
+from uncurse.training.selection_sample import SelectionSample, concatenate
 
-RANK: Final = 64
-BATCH: Final = 64  # sentences
-NEGATIVES: Final = 4096  # candidates without a target in the batch that a step looks at
+BATCH: Final = 32  # sentences
+NEGATIVES: Final = 3000  # candidates without a target in the batch that a step looks at
 FREQUENT: Final = 0.01  # tokens of so many targets are always computed
-MIN_PAIRS: Final = 100  # of which a tenth is held out
-
-Encode = Callable[[Sequence[Sequence[int]]], list[Floats32]]  # encoder states of each source
+MAX_HELD_OUT: Final = 500  # sentences
+PRUNING: Final = 500  # sentences; a token that none of them comes near to selecting is no candidate
+NEAR: Final = 1.0  # logits below the threshold
+MIN_SENTENCES: Final = 100  # of which a tenth is held out
 
 
 @final
@@ -58,117 +60,155 @@ class _HighestVotes(torch.autograd.Function):
 
 @final
 class _Votes(nn.Module):
-    """The votes of source positions for some candidates, and the highest of each sentence."""
+    """The votes of source positions for some candidates, and the highest of each sentence.
 
-    def __init__(self, d_model: int, frequency: Floats) -> None:
+    Training begins at what the last layer's cross-attention makes of a position, in which the output layer already
+    finds words that translate it. Candidates are the model's own embeddings, so that those which no target has are
+    judged, too.
+    """
+
+    def __init__(self, given: TokenSpace, frequency: NDArray[np.floating[Any]], scale: float) -> None:
         nn.Module.__init__(self)
-        self.projection = nn.Linear(d_model, RANK, bias=False)
-        self.embeddings = nn.Embedding(len(frequency), RANK)
-        nn.init.normal_(self.embeddings.weight, std=0.1)
+        self._embeddings = torch.from_numpy(np.ascontiguousarray(given.embeddings))
+        self._unit = normalize(self._embeddings, dim=1)
+        self._start, self._scale = torch.from_numpy(given.start).float(), scale
+        self._change = nn.Parameter(torch.zeros_like(self._start))
         odds = torch.from_numpy(np.log(frequency / (1.0 - frequency)))
-        self.bias = nn.Parameter(odds.float())
+        self._kind = nn.Parameter(torch.zeros(len(self._start)))  # tells tokens of the source language apart
+        self._bias = nn.Parameter(odds.float() - 2.0)
+
+    @property
+    def projection(self) -> Tensor:
+        """What states are multiplied with, [d_model, d_model]."""
+        return (self._start + self._start.std() * self._change) * self._scale
+
+    def bias(self, candidates: Tensor | slice) -> Tensor:
+        """What is added to the votes, [candidates]."""
+        return self._bias[candidates] + 10.0 * self._unit[candidates] @ self._kind
 
     def forward(self, states: Tensor, lengths: list[int], candidates: Tensor) -> Tensor:
         """Logits, [sentences, candidates]."""
         highest: Tensor = _HighestVotes.apply(  # type: ignore[no-untyped-call]
-            self.projection(states), self.embeddings(candidates), lengths
+            states @ self.projection, self._embeddings[candidates], lengths
         )
-        return highest + self.bias[candidates]
+        return highest + self.bias(candidates)
+
+    def optimizer(self) -> torch.optim.Optimizer:
+        """A step is small beside the start, and large enough for the bias of a token that is rarely seen."""
+        groups = [{"params": [self._change], "lr": 0.03}, {"params": [self._kind, self._bias], "lr": 0.03}]
+        return torch.optim.AdamW(groups, weight_decay=0.0)
 
 
 def fit_vocabulary(
-    encode: Encode,
-    sources: Sequence[Sequence[int]],
-    targets: Sequence[Ints],
+    sample: SelectionSample,
+    given: TokenSpace,
     always: Sequence[int],
     recall: float = 0.999,
     seed: int = 1,
-    epochs: int = 4,
+    epochs: int = 2,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[VocabularySelector, SelectionReport]:
-    """Fit a selector; on a held-out tenth of the pairs, it selects a share `recall` of the target tokens."""
-    if len(sources) < MIN_PAIRS:
-        raise UncurseError(f"{len(sources)} pairs are too few for a vocabulary selector: give {MIN_PAIRS} or more")
+    """Fit a selector; on a held-out tenth of the sentences, it selects a share `recall` of the target tokens.
+
+    The tokens of `always` are always computed.
+    """
+    if not 0.0 < recall <= 1.0:
+        raise UncurseError(f"recall = {recall} is not allowed: it must be in (0, 1]")
+    if (count := len(sample.states)) < MIN_SENTENCES:
+        raise UncurseError(
+            f"{count} sentences are too few for a vocabulary selector: give {MIN_SENTENCES} or more"
+        )
     torch.manual_seed(seed)
     random = np.random.default_rng(seed)
-    order = random.permutation(len(sources))
-    held_out, train = order[: len(order) // 10], order[len(order) // 10 :]
-    tokens, counts = np.unique(
-        np.concatenate([np.unique(targets[row]) for row in train] + [np.array(always)]), return_counts=True
-    )
-    wanted = {row: np.searchsorted(tokens, np.unique(targets[row])) for row in train.tolist()}
-    network = _Votes(encode([sources[0]])[0].shape[1], counts / (len(train) + 2.0))
-    optimizer = torch.optim.AdamW(network.parameters(), 3e-3, weight_decay=0.0)
-    steps = epochs * (-(-len(train) // BATCH))
-    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.05, steps)
-    step = 0
-    for _ in range(epochs):
-        for rows in np.array_split(random.permutation(train), -(-len(train) // BATCH)):
-            states, lengths = _concatenated(encode([sources[row] for row in rows]))
-            present = np.unique(np.concatenate([wanted[row] for row in rows]))
-            absent = np.setdiff1d(random.choice(len(tokens), min(NEGATIVES, len(tokens)), replace=False), present)
-            candidates = np.concatenate((present, absent))
-            labels = np.zeros((len(rows), len(candidates)), dtype=np.float32)
-            for index, row in enumerate(rows):
-                labels[index, np.searchsorted(present, wanted[row])] = 1.0
-            # The absent stand for all candidates that are not in the batch.
-            weight = np.ones(len(candidates), dtype=np.float32)
-            weight[len(present) :] = (len(tokens) - len(present)) / max(len(absent), 1)
-            logits = network(states, lengths, torch.from_numpy(candidates))
-            loss = binary_cross_entropy_with_logits(
-                logits, torch.from_numpy(labels), torch.from_numpy(weight), reduction="sum"
-            ) / len(rows)
+    order = random.permutation(count)
+    cut = min(count // 10, MAX_HELD_OUT)
+    held_out, train = sample.take(order[:cut]), sample.take(order[cut:])
+    wanted = [np.unique(target) for target in train.targets]
+    vocab_size = len(given.embeddings)
+    counts = np.bincount(np.concatenate(wanted), minlength=vocab_size)
+    some = np.concatenate(train.states[:20]).astype(np.float32) @ given.start @ given.embeddings[::50].T
+    network = _Votes(given, (counts + 0.1) / (len(wanted) + 2.0), 1.0 / float(some.std()))
+    optimizer = network.optimizer()
+    batches = -(-len(wanted) // BATCH)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.05, epochs * batches)
+    for epoch in range(epochs):
+        for index, rows in enumerate(np.array_split(random.permutation(len(wanted)), batches)):
+            loss = _loss(network, [train.states[row] for row in rows], [wanted[row] for row in rows], random)
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             schedule.step()
-            step += 1
-            progress(step, steps)
-    fixed = np.isin(tokens, always) | (counts > FREQUENT * len(train))
-    selector = VocabularySelector(
-        tokens=tokens.astype(np.int64),
-        projection=network.projection.weight.detach().numpy().T.copy(),
-        embeddings=network.embeddings.weight.detach().numpy().copy(),
-        bias=np.where(fixed, np.inf, network.bias.detach().numpy()).astype(np.float32),
-    )
-    return _calibrated(
-        selector, encode, [sources[row] for row in held_out], [targets[row] for row in held_out], recall
-    )
+            progress(epoch * batches + index + 1, epochs * batches)
+    fixed = np.isin(np.arange(vocab_size), always) | (counts > FREQUENT * len(wanted))
+    with torch.inference_mode():
+        selector = VocabularySelector(
+            tokens=np.arange(vocab_size),
+            projection=network.projection.numpy().astype(np.float16).astype(np.float32),  # as it is saved
+            bias=np.where(fixed, np.inf, network.bias(slice(None)).numpy()).astype(np.float32),
+        )
+    selector = _calibrated(selector, given.embeddings, held_out, recall)
+    seen = concatenate([held_out, train.take(np.arange(min(PRUNING, len(wanted))))])
+    selector = _pruned(selector, given.embeddings, seen)
+    return selector, report(selector, given.embeddings, held_out)
 
 
-def _concatenated(states: list[Floats32]) -> tuple[Tensor, list[int]]:
-    return torch.from_numpy(np.concatenate(states)), [len(each) for each in states]
+def _loss(network: _Votes, states: list[NDArray[Any]], wanted: list[Ints], random: np.random.Generator) -> Tensor:
+    """How badly a batch is predicted; of the candidates that it does not want, some stand for all."""
+    vocab_size = len(network.bias(slice(None)))
+    present = np.unique(np.concatenate(wanted))
+    absent = np.setdiff1d(random.choice(vocab_size, min(NEGATIVES, vocab_size), replace=False), present)
+    labels = np.zeros((len(wanted), len(present) + len(absent)), dtype=np.float32)
+    for label, tokens in zip(labels, wanted, strict=True):
+        label[np.searchsorted(present, tokens)] = 1.0
+    weight = np.ones(labels.shape[1], dtype=np.float32)
+    weight[len(present) :] = (vocab_size - len(present)) / max(len(absent), 1)
+    given = torch.from_numpy(np.concatenate(states).astype(np.float32))
+    candidates = torch.from_numpy(np.concatenate((present, absent)))
+    logits = network(given, [len(each) for each in states], candidates)
+    return binary_cross_entropy_with_logits(
+        logits, torch.from_numpy(labels), torch.from_numpy(weight), reduction="sum"
+    ) / len(wanted)
+
+
+def _logits(selector: VocabularySelector, embeddings: Floats32, states: NDArray[Any]) -> Floats32:
+    """The logit of every candidate for a sentence, [candidates]; it is selected if that is above 0."""
+    votes = states.astype(np.float32) @ selector.projection @ embeddings.T
+    highest: Floats32 = votes.max(axis=0) + selector.bias
+    return highest
 
 
 def _calibrated(
-    selector: VocabularySelector,
-    encode: Encode,
-    sources: list[Sequence[int]],
-    targets: list[Ints],
-    recall: float,
-) -> tuple[VocabularySelector, SelectionReport]:
-    """Shift the bias so that the selector finds the wanted share of target tokens, or all that it can."""
-    logits = []  # of the tokens of each target; -inf: never a candidate
-    for source, target in zip(sources, targets, strict=True):
-        highest = selector.votes(encode([source])[0]).max(axis=0) + selector.bias
-        place = np.minimum(np.searchsorted(selector.tokens, target), len(selector.tokens) - 1)
-        logits.append(np.where(selector.tokens[place] == target, highest[place], -np.inf))
+    selector: VocabularySelector, embeddings: Floats32, held_out: SelectionSample, recall: float
+) -> VocabularySelector:
+    """Shift the bias so that the selector finds the wanted share of target tokens."""
+    logits = [
+        _logits(selector, embeddings, states)[target]
+        for states, target in zip(held_out.states, held_out.targets, strict=True)
+    ]
     every = np.sort(np.concatenate(logits))
     threshold = every[min(int((1.0 - recall) * len(every)), len(every) - 1)]
-    if threshold == -np.inf:  # more tokens are unknown than may be missed: find all others
-        threshold = every[every > -np.inf][0]
-    if threshold < np.inf:
-        selector = VocabularySelector(
-            selector.tokens,
-            selector.projection,
-            selector.embeddings,
-            (selector.bias - threshold + np.float32(1e-4)).astype(np.float32),
-        )
-    found = [each >= threshold for each in logits]
-    sizes = [len(selector.selected(selector.votes(encode([source])[0]))) for source in sources[:1000]]
-    report = SelectionReport(
+    if threshold == np.inf:  # those that are always computed are enough
+        return selector
+    return replace(selector, bias=(selector.bias - threshold + np.float32(1e-4)).astype(np.float32))
+
+
+def _pruned(selector: VocabularySelector, embeddings: Floats32, sample: SelectionSample) -> VocabularySelector:
+    """Without the candidates that no sentence comes near to selecting, such as those of the source language."""
+    near = selector.bias == np.inf
+    for states in sample.states:
+        near |= _logits(selector, embeddings, states) > -NEAR
+    return VocabularySelector(selector.tokens[near], selector.projection, selector.bias[near])
+
+
+def report(selector: VocabularySelector, embeddings: Floats32, sample: SelectionSample) -> SelectionReport:
+    """What a selector does to some sentences."""
+    found, sizes, chosen = [], [], embeddings[selector.tokens]
+    for states, target in zip(sample.states, sample.targets, strict=True):
+        selected = selector.tokens[_logits(selector, chosen, states) > 0]
+        found.append(np.isin(target, selected))
+        sizes.append(len(selected))
+    return SelectionReport(
         recall=float(np.concatenate(found).mean()),
         complete=float(np.mean([each.all() for each in found])),
         tokens=float(np.mean(sizes)),
     )
-    return selector, report

@@ -24,7 +24,7 @@ from uncurse.models.transformer.weights import (
     embedding_norm,
     final_norm,
 )
-from uncurse.models.vocabulary_selector import VocabularySelector
+from uncurse.models.vocabulary_selector import TokenSpace, VocabularySelector
 
 ACTIVATIONS: Final[Mapping[str, Callable[[Tensor], Tensor]]] = {
     "relu": functional.relu,
@@ -151,15 +151,19 @@ class TransformerNetwork:
         self.decoder = [build.decoder_layer(index) for index in range(weights.layers("decoder"))]
         self._compute_type, self._output_bias = compute_type, build.vector(OUTPUT_BIAS)
         self._allowed = None if allowed is None else np.array(allowed)
-        self._selector = selector
+        self._selector, self._state_to_output = selector, weights.state_to_output()
+        if selector is not None:
+            candidates = self._embeddings.rows(torch.from_numpy(selector.tokens).to(device))
+            self._vote = make_linear(candidates, None, compute_type)
         self._output = self._output_for(self._allowed)
 
     def output_layer(self, states: Tensor) -> OutputLayer:
         """The output layer of a sentence with these encoder states, [positions, d_model]."""
         if self._selector is None:
             return self._output
-        tokens = self._selector.selected(self._selector.votes(states.float().cpu().numpy()), self._allowed)
-        return self._output_for(tokens)
+        projected = states.float() @ torch.from_numpy(self._selector.projection).to(self.device)
+        votes = self._vote(LinearInput(projected)).float().cpu().numpy()
+        return self._output_for(self._selector.selected(votes, self._allowed))
 
     def _output_for(self, tokens: Ints | None) -> OutputLayer:
         chosen = None if tokens is None else torch.from_numpy(tokens).to(self.device)
@@ -173,6 +177,11 @@ class TransformerNetwork:
     def max_positions(self, side: str) -> int:
         """The most tokens of a sequence, special ones counted: so many have a position encoding."""
         return len(self._positions[side])
+
+    @property
+    def token_space(self) -> TokenSpace:
+        """Where encoder states and tokens meet."""
+        return TokenSpace(self._embeddings.dequantize().cpu().numpy(), self._state_to_output)
 
     def embed(self, side: str, tokens: Tensor, first: Tensor | int = 0) -> Tensor:
         """Embed tokens, [rows, tokens], at positions from `first` on; the result is [rows, tokens, d_model]."""

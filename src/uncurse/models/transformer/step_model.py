@@ -26,7 +26,7 @@ from uncurse.models.transformer.kv_cache import CrossAttentionCache, PrefixTreeC
 from uncurse.models.transformer.layers import TransformerNetwork
 from uncurse.models.transformer.linear import LinearInput
 from uncurse.models.transformer.output_layer import OutputLayer
-from uncurse.models.vocabulary_selector import Floats32
+from uncurse.models.vocabulary_selector import Floats32, TokenSpace
 from uncurse.search.step_model import Continuations
 
 MIN_LIVE_SHARE: Final = 0.8  # of sentences; below it, those that have left are dropped from the caches
@@ -193,6 +193,10 @@ class TransformerStepModel:
         """The encoder's states of each source with its special tokens, [tokens, d_model]."""
         states, is_token = self._encoder(sources)
         return [part[real].float().cpu().numpy() for part, real in zip(states, is_token, strict=True)]
+
+    def token_space(self) -> TokenSpace:
+        """Where encoder states and tokens meet."""
+        return self._network.token_space
 
     def _encode(self, sources: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
         return self._network.encode([self._special.framed(source) for source in sources])

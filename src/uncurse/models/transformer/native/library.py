@@ -12,7 +12,7 @@ from typing import Any, Final, final
 
 from uncurse.errors import UncurseError, nearest
 
-FOLDER: Final = Path(__file__).parent
+FOLDER: Final = Path(os.environ.get("UNCURSE_KERNEL_FOLDER") or Path(__file__).parent)  # another one: for tests
 INSTRUCTION_SETS: Final = ("avx512", "avx2", "portable")
 INTERFACE: Final = 2  # of the functions, as `kernels.cpp` has it
 WITHOUT: Final = "torch"  # as the value of the variable: PyTorch computes everything

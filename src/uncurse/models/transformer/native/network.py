@@ -25,7 +25,7 @@ from uncurse.models.transformer.weights import (
     embedding_norm,
     final_norm,
 )
-from uncurse.models.vocabulary_selector import VocabularySelector
+from uncurse.models.vocabulary_selector import TokenSpace, VocabularySelector
 from uncurse.search.step_model import Continuations
 
 ACTIVATIONS: Final[Mapping[str, int]] = {"relu": 1, "silu": 2, "swish": 2, "gelu": 3}
@@ -103,10 +103,11 @@ class _Selection:
             values, step = output.quantize()
             output = Weight(values, 1.0 / step)
         self._output, self._bias = output, bias
-        self._votes = [
-            PackedLayer(library, Weight(torch.from_numpy(np.ascontiguousarray(matrix))), None, int8=False)
-            for matrix in (selector.projection.T, selector.embeddings)
-        ]
+        projection = Weight(torch.from_numpy(selector.projection.T))
+        self._votes = (
+            PackedLayer(library, projection, None, int8=False),
+            PackedLayer(library, output.rows(torch.from_numpy(selector.tokens)), None, int8),
+        )
 
     def output(self, states: NDArray[np.float32], allowed: Ints | None) -> SelectedOutput:
         """The output layer for a sentence with these encoder states, [positions, d_model]."""
@@ -142,6 +143,7 @@ class NativeNetwork:
         chosen = None if allowed is None else torch.tensor(allowed)
         self._linears, self._norms = self._pack(weights, chosen)
         self._computed = self._linears[-1].outputs
+        self._state_to_output = weights.state_to_output()
         self._allowed = None if allowed is None else np.array(allowed)
         self._selection = None
         if selector is not None:
@@ -181,6 +183,13 @@ class NativeNetwork:
     def max_positions(self, side: str) -> int:
         """The most tokens of a sequence, special ones counted: so many have a position encoding."""
         return len(self._positions[SIDES.index(side)])
+
+    @property
+    def token_space(self) -> TokenSpace:
+        """Where encoder states and tokens meet."""
+        values, scale, *_ = self._tables
+        assert values is not None
+        return TokenSpace(Weight(values, scale).dequantize().numpy(), self._state_to_output)
 
     def encode(self, sources: Sequence[Sequence[int]]) -> EncodedSources:
         """Encode sources, which have all special tokens that the model expects."""

@@ -21,7 +21,7 @@ from uncurse.models.encoder_cache import CachedEncoder
 from uncurse.models.special_tokens import SpecialTokens, marian_tokens
 from uncurse.models.transformer.native.library import Step
 from uncurse.models.transformer.native.network import EncodedSources, NativeNetwork, SelectedOutput, address
-from uncurse.models.vocabulary_selector import Floats32
+from uncurse.models.vocabulary_selector import Floats32, TokenSpace
 from uncurse.search.step_model import Continuations
 
 SPARE_STEPS: Final = 8  # for which a tree has capacity after it was compacted
@@ -233,6 +233,10 @@ class NativeStepModel:
         """The encoder's states of each source with its special tokens, [tokens, d_model]."""
         encoded = self._encoder(sources)
         return [encoded.states[begin:end] for begin, end in pairwise(encoded.first.tolist())]
+
+    def token_space(self) -> TokenSpace:
+        """Where encoder states and tokens meet."""
+        return self._network.token_space
 
     def _encode(self, sources: Sequence[Sequence[int]]) -> EncodedSources:
         return self._network.encode([self._special.framed(source) for source in sources])

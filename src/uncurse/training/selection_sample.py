@@ -1,0 +1,68 @@
+"""What a vocabulary selector is fitted to: a model's encoder states, and the tokens of its own translations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from uncurse.arrays import Ints
+from uncurse.errors import UncurseError
+from uncurse.models.loaded_model import LoadedModel
+from uncurse.models.vocabulary_selector import HasEncoderStates
+from uncurse.scoring.decoding import Decoding, Sentence
+from uncurse.search.search import beam_search
+
+MAX_TOKENS: Final = 150  # of a source or a translation that is used
+BATCH: Final = 64  # sentences that are translated together
+TRANSLATIONS: Final = 3  # the best of a beam of as many: what a beam wants is more than what it ends in
+DECODING: Final = Decoding(TRANSLATIONS, "length-norm", "beam-full", n_best=TRANSLATIONS, slots="refill")
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class SelectionSample:
+    """Encoder states of sources, and the tokens of their translations."""
+
+    states: Sequence[NDArray[np.floating[Any]]]  # of each source, [tokens, d_model]
+    targets: Sequence[Ints]  # of each source; a token may occur several times
+
+    def take(self, rows: Ints) -> SelectionSample:
+        """Some of the sentences."""
+        return SelectionSample([self.states[row] for row in rows], [self.targets[row] for row in rows])
+
+
+def concatenate(samples: Sequence[SelectionSample]) -> SelectionSample:
+    """The sentences of several texts."""
+    return SelectionSample(
+        [states for sample in samples for states in sample.states],
+        [target for sample in samples for target in sample.targets],
+    )
+
+
+def selection_sample(
+    loaded: LoadedModel, lines: Sequence[str], most: int, progress: Callable[[int, int], None] = lambda *_: None
+) -> SelectionSample:
+    """Translate at most so many lines, drawn at random; empty and long ones are left out.
+
+    The model's own translations are what its output layer has to find; a text's reference need not be.
+    """
+    model = loaded.model
+    if not isinstance(model, HasEncoderStates):
+        raise UncurseError("vocabulary selection is for Marian models")
+    order = np.random.default_rng(0).permutation(len(lines))
+    chosen = [line for line in (lines[row] for row in order) if line.strip()][:most]
+    sources = [tuple(source) for source in loaded.source.encode(chosen) if 0 < len(source) <= MAX_TOKENS]
+    states: list[NDArray[np.floating[Any]]] = []
+    targets: list[Ints] = []
+    for first in range(0, len(sources), BATCH):
+        batch = sources[first : first + BATCH]
+        states += [each.astype(np.float16) for each in model.encoder_states(batch)]
+        sentences = [Sentence(source, MAX_TOKENS) for source in batch]
+        results = beam_search(model, sentences, DECODING, batch_size=BATCH)
+        targets += [np.concatenate([np.array(each.tokens) for each in result.hypotheses]) for result in results]
+        progress(len(targets), len(sources))
+    return SelectionSample(states, targets)
