@@ -129,6 +129,12 @@ def test_the_headline_says_what_to_conclude_with_intervals(found: Findings) -> N
     assert all(sentence.endswith(".") for sentence in headline(found))
 
 
+def test_the_headline_says_what_optimal_stopping_does_to_length_norm(found: Findings) -> None:
+    (said,) = [each for each in headline(found) if "optimal stopping" in each]
+    change = found.difference("test", (NORM, PLAN.large), (f"{NORM}-optimal", PLAN.large))
+    assert f"{change.bleu:+.2f} BLEU, 95 % interval {change.low:+.2f} to {change.high:+.2f}" in said
+
+
 def test_beams_are_compared_only_if_they_differ(narrow: Findings) -> None:
     assert "From a beam of 1 to one of 2" in headline(narrow)[0]
     assert widening_table(narrow, "test").title == "From b = 1 to b = 2 on test"
