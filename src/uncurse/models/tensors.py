@@ -15,6 +15,13 @@ def to_float64(values: Tensor) -> Floats:
     return array
 
 
+def mean_over_tokens(states: Tensor, is_token: Tensor) -> Floats:
+    """The mean of states, [sentences, positions, size], where there is a token, [sentences, size]."""
+    counted = to_float64(is_token)[:, :, None]
+    mean: Floats = (to_float64(states) * counted).sum(axis=1) / counted.sum(axis=1)
+    return mean
+
+
 def pad_and_concat(first: Tensor, second: Tensor, dim: int, fill: float = 0.0) -> Tensor:
     """Concatenate along the first dimension, after padding the shorter tensor at the end of `dim`."""
     longest = max(first.shape[dim], second.shape[dim])

@@ -13,7 +13,6 @@ from torch.nn import functional
 
 from uncurse.errors import UncurseError
 from uncurse.models.bergamot.weights import EMBEDDINGS, OUTPUT_BIAS, BergamotWeights, norm_name
-from uncurse.models.transformer.attention import merge_heads, split_heads
 from uncurse.models.transformer.layers import (
     ACTIVATIONS,
     CrossAttention,
@@ -103,10 +102,7 @@ class BergamotNetwork:
         is_token = (positions <= torch.tensor([len(source) for source in sources])[:, None]).to(self.device)
         states = self.embed(tokens.to(self.device), positions.to(self.device))
         for layer in self.encoder:
-            projected = layer.self_attention.query_key_value(LinearInput(states))
-            query, key, value = split_heads(projected, 3, self.heads)
-            attended = functional.scaled_dot_product_attention(query, key, value, is_token[:, None, None])
-            states = layer.feed_forward(layer.self_attention.output(states, merge_heads(attended)))
+            states = layer(states, is_token, self.heads)
         return states, is_token
 
 

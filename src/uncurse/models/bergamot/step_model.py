@@ -15,7 +15,7 @@ from uncurse.errors import UncurseError
 from uncurse.models.bergamot.network import BergamotNetwork
 from uncurse.models.encoder_cache import CachedEncoder
 from uncurse.models.ragged import RaggedRows
-from uncurse.models.tensors import to_float64
+from uncurse.models.tensors import mean_over_tokens, to_float64
 from uncurse.models.transformer.attention import additive_mask, attend, attention_weights, merge_heads, split_heads
 from uncurse.models.transformer.kv_cache import CrossAttentionCache
 from uncurse.models.transformer.linear import LinearInput
@@ -72,14 +72,10 @@ class BergamotStepModel:
         network = self._network
         states, is_token = self._encoder(sources)
         inputs = LinearInput(states)
-        keys, values = [], []
-        for layer in network.decoder:
-            key, value = split_heads(layer.cross_attention.key_value(inputs), 2, network.heads)
-            keys.append(key.contiguous())
-            values.append(value.contiguous())
+        projected = [layer.cross_attention.key_value(inputs) for layer in network.decoder]
         rows = len(sources)
         return BergamotState(
-            source=CrossAttentionCache(keys, values, is_token),
+            source=CrossAttentionCache.of(projected, network.heads, is_token),
             cells=states.new_zeros(rows, len(network.decoder), network.d_model),
             sentence=torch.arange(rows, device=network.device),
             position=torch.zeros(rows, dtype=torch.long, device=network.device),
@@ -115,6 +111,4 @@ class BergamotStepModel:
     def features(self, sources: Sequence[Sequence[int]]) -> Floats:
         """The mean of the encoder's states over the tokens of each source and its `</s>`, [sources, d_model]."""
         states, is_token = self._encoder(sources)
-        counted = to_float64(is_token)[:, :, None]
-        mean: Floats = (to_float64(states) * counted).sum(axis=1) / counted.sum(axis=1)
-        return mean
+        return mean_over_tokens(states, is_token)

@@ -14,7 +14,7 @@ from uncurse.arrays import Floats, Ints
 from uncurse.models.encoder_cache import CachedEncoder
 from uncurse.models.lstm.network import AttentionalLSTM, DecoderState, EncoderOutput
 from uncurse.models.ragged import RaggedRows
-from uncurse.models.tensors import pad_and_concat, to_float64
+from uncurse.models.tensors import mean_over_tokens, pad_and_concat, to_float64
 from uncurse.models.transformer.native.library import Library
 from uncurse.models.transformer.native.network import PackedLayer
 from uncurse.models.transformer.quantization import Weight
@@ -122,9 +122,7 @@ class LSTMStepModel:
     def features(self, sources: Sequence[Sequence[int]]) -> Floats:
         """The mean of the encoder's states over the tokens of each source, [sources, hidden]."""
         encoded, _ = self._encoder(sources)
-        is_token = to_float64(~encoded.padding)[:, :, None]
-        mean: Floats = (to_float64(encoded.states) * is_token).sum(axis=1) / is_token.sum(axis=1)
-        return mean
+        return mean_over_tokens(encoded.states, ~encoded.padding)
 
     def _encode(self, sources: Sequence[Sequence[int]]) -> tuple[EncoderOutput, DecoderState]:
         ids, lengths = pad_sources(sources)

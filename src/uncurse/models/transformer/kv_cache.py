@@ -7,6 +7,7 @@ its nodes: selecting prefixes copies lists of small integers, not keys and value
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self, final
 
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 from uncurse.models.tensors import pad_and_concat
+from uncurse.models.transformer.attention import split_heads
 
 
 @final
@@ -59,6 +61,12 @@ class CrossAttentionCache:
     keys: list[Tensor]  # of each layer, [sentences, heads, positions, head size]
     values: list[Tensor]
     is_token: Tensor  # [sentences, positions] False for padding
+
+    @classmethod
+    def of(cls, projected: Sequence[Tensor], heads: int, is_token: Tensor) -> Self:
+        """Split the keys and values of each layer, [sentences, positions, 2 · d_model], into heads."""
+        pairs = [split_heads(each, 2, heads) for each in projected]
+        return cls([key.contiguous() for key, _ in pairs], [value.contiguous() for _, value in pairs], is_token)
 
     def take(self, sentences: Tensor) -> Self:
         """Some of the sentences, with as many positions as the longest of them has."""

@@ -107,6 +107,13 @@ class EncoderLayer:
     self_attention: SelfAttention
     feed_forward: FeedForward
 
+    def __call__(self, states: Tensor, is_token: Tensor, heads: int) -> Tensor:
+        """The states after this layer, [sentences, positions, d_model]."""
+        attention = self.self_attention
+        query, key, value = split_heads(attention.query_key_value(attention.output.input(states)), 3, heads)
+        attended = functional.scaled_dot_product_attention(query, key, value, is_token[:, None, None])
+        return self.feed_forward(attention.output(states, merge_heads(attended)))
+
 
 @final
 @dataclass(frozen=True, eq=False)
@@ -210,10 +217,7 @@ class TransformerNetwork:
         is_token = (torch.arange(longest) < lengths[:, None]).to(self.device)
         states = self.embed("encoder", torch.tensor(rows, device=self.device))
         for layer in self.encoder:
-            projected = layer.self_attention.query_key_value(layer.self_attention.output.input(states))
-            query, key, value = split_heads(projected, 3, self.heads)
-            attended = functional.scaled_dot_product_attention(query, key, value, is_token[:, None, None])
-            states = layer.feed_forward(layer.self_attention.output(states, merge_heads(attended)))
+            states = layer(states, is_token, self.heads)
         return self.finished("encoder", states), is_token
 
 

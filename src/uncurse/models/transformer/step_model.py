@@ -20,7 +20,7 @@ from uncurse.errors import UncurseError
 from uncurse.models.encoder_cache import CachedEncoder
 from uncurse.models.ragged import RaggedRows
 from uncurse.models.special_tokens import SpecialTokens, marian_tokens
-from uncurse.models.tensors import pad_and_concat, to_float64
+from uncurse.models.tensors import mean_over_tokens, pad_and_concat, to_float64
 from uncurse.models.transformer.attention import additive_mask, attend, attention_weights, merge_heads, split_heads
 from uncurse.models.transformer.kv_cache import CrossAttentionCache, PrefixTreeCache
 from uncurse.models.transformer.layers import TransformerNetwork
@@ -114,16 +114,14 @@ class TransformerStepModel:
         network = self._network
         states, is_token = self._encoder(sources)
         inputs = LinearInput(states)
-        keys, values = [], []
-        for layer in network.decoder:
-            key, value = split_heads(layer.cross_attention.key_value(inputs), 2, network.heads)
-            keys.append(key.contiguous())
-            values.append(value.contiguous())
+        projected = [layer.cross_attention.key_value(inputs) for layer in network.decoder]
         sentences, device = len(sources), network.device
-        empty = [states.new_zeros(sentences, network.heads, 1, network.d_model // network.heads) for _ in 2 * keys]
+        empty = [
+            states.new_zeros(sentences, network.heads, 1, network.d_model // network.heads) for _ in 2 * projected
+        ]
         state = TransformerState(
-            source=CrossAttentionCache(keys, values, is_token),
-            tree=PrefixTreeCache(empty[: len(keys)], empty[len(keys) :], 0),
+            source=CrossAttentionCache.of(projected, network.heads, is_token),
+            tree=PrefixTreeCache(empty[: len(projected)], empty[len(projected) :], 0),
             paths=torch.empty(sentences, 0, dtype=torch.long, device=device),
             sentence=torch.arange(sentences, device=device),
             depth=torch.zeros(sentences, dtype=torch.long, device=device),
@@ -184,9 +182,7 @@ class TransformerStepModel:
     def features(self, sources: Sequence[Sequence[int]]) -> Floats:
         """The mean of the encoder's states over all tokens of each source, special ones too, [sources, size]."""
         states, is_token = self._encoder(sources)
-        counted = to_float64(is_token)[:, :, None]
-        mean: Floats = (to_float64(states) * counted).sum(axis=1) / counted.sum(axis=1)
-        return mean
+        return mean_over_tokens(states, is_token)
 
     @torch.inference_mode()
     def encoder_states(self, sources: Sequence[Sequence[int]]) -> list[Floats32]:
