@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from support.saved_families import LANGUAGES, saved
 
-from uncurse import Decoding, Sentence, beam_search
+from uncurse import Decoding, Sentence, UncurseError, beam_search
 from uncurse.models.huggingface.loading import load_huggingface
 from uncurse.models.load import load_model
 from uncurse.models.loaded_model import LoadedModel, ModelOptions
@@ -191,3 +191,64 @@ def test_a_folder_of_ctranslate2_gives_what_ctranslate2_gives(
 
 def _neither_empty_nor_cut(hypotheses: list[tuple[tuple[int, ...], float]]) -> list[tuple[int, ...]]:
     return [tokens for tokens, _ in hypotheses if 1 < len(tokens) < 40]
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "complaint"),
+    [
+        ("nllb", {"max_position_embeddings": 0}, "max_position_embeddings = 0 is not allowed"),
+        ("nllb", {"max_position_embeddings": "x"}, "max_position_embeddings"),
+        ("nllb", {"pad_token_id": -7}, "pad_token_id = -7 is not allowed|is none of the"),
+        ("nllb", {"encoder_layers": 1 << 40}, "does not fit .*: 'model.encoder.layers.2"),
+        ("bart", {"decoder_attention_heads": 3, "encoder_attention_heads": 3}, "cannot have 3 attention heads"),
+        ("bart", {"decoder_layers": None}, "decoder_layers is None, not an integer"),
+    ],
+)
+def test_settings_that_do_not_fit_the_weights_are_one_line(
+    kind: str, change: dict[str, object], complaint: str, tmp_path: Path
+) -> None:
+    path = folder_of(kind, tmp_path) / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(UncurseError, match=complaint):
+        loaded(tmp_path, kind)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "rows"),
+    [
+        ("nllb", "model.decoder.layer_norm.weight", 0),
+        ("bart", "model.encoder.layernorm_embedding.bias", 3),
+        ("bart", "model.encoder.embed_positions.weight", 2),
+        ("mbart", "final_logits_bias", 0),
+    ],
+)
+def test_weights_that_a_family_needs_are_missed(kind: str, name: str, rows: int, tmp_path: Path) -> None:
+    path = folder_of(kind, tmp_path) / WEIGHTS
+    tensors = load_file(path)
+    tensors[name] = tensors[name][:rows].clone()
+    save_file(tensors if rows else {key: each for key, each in tensors.items() if key != name}, path)
+    with pytest.raises(UncurseError, match=r"model\.safetensors does not fit .*config\.json"):
+        loaded(tmp_path, kind)
+
+
+def test_options_that_cannot_act_are_refused(tmp_path: Path) -> None:
+    for kind in ("bart", "nllb"):
+        folder_of(kind, tmp_path / kind)
+    refused: list[tuple[dict[str, Any], str]] = [
+        ({"model": str(tmp_path / "bart"), "without_script": "latin"}, "the tokens of a BART model are bytes"),
+        ({"model": str(tmp_path / "bart"), "source_lang": "en"}, "source_lang = 'en' is not known to this model"),
+        ({"model": str(tmp_path / "nllb")}, "source_lang is needed: this model knows"),
+        (
+            {"model": str(tmp_path / "nllb"), "source_lang": "eng_Latn", "target_lang": "fra_Latm"},
+            "did you mean 'fra_Latn'",
+        ),
+    ]
+    for options, complaint in refused:
+        with pytest.raises(UncurseError, match=complaint):
+            load_model(ModelOptions(**options))
+    fewer = load_model(
+        ModelOptions(
+            str(tmp_path / "nllb"), source_lang="eng_Latn", target_lang="fra_Latn", without_script="latin"
+        )
+    )
+    assert fewer.model.signature.endswith("-without-latin")

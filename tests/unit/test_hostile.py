@@ -94,7 +94,7 @@ def test_a_scale_that_is_nothing_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("tokens", "complaint"),
     [
-        ([*TOKENS[:-1], TOKENS[4]], "has a token twice"),
+        ([*TOKENS[:-1], TOKENS[4]], "a token occurs twice"),
         (TOKENS[:-1], "39 tokens and the model 40 embeddings"),
         ([*TOKENS, "猫"], "41 tokens and the model 40 embeddings"),
         ([*TOKENS[:-1], 7], "is not a list of tokens"),

@@ -334,7 +334,7 @@ def test_the_files_of_a_folder_decide_how_it_is_loaded(tmp_path: Path) -> None:
     (argos / "model" / "shared_vocabulary.json").write_text(
         json.dumps([*TOKENS[:-1], TOKENS[3]]), encoding="utf-8"
     )
-    with pytest.raises(UncurseError, match="has a token twice"):
+    with pytest.raises(UncurseError, match="a token occurs twice"):
         loaded(argos)
     (argos / "model" / "shared_vocabulary.json").write_text(json.dumps(TOKENS), encoding="utf-8")
     broken(
