@@ -22,7 +22,7 @@ from transformers import AutoTokenizer, WhisperFeatureExtractor, WhisperForCondi
 from uncurse.arrays import Floats
 from uncurse.huggingface import beam_search
 
-BEAM_SIZES, RATE = (1, 5, 20), 16_000
+BEAM_SIZES, BATCH, RATE = (1, 5, 20), 4, 16_000
 NOISE = {"clear": 0.0, "noisy": 0.25}  # as a share of the loudness of the speech
 SENTENCES = """The birch canoe slid on the smooth planks.
 Glue the sheet to the dark blue background.
@@ -109,8 +109,13 @@ def main() -> None:
             cells = []
             for beam_size in BEAM_SIZES:
                 given = {"custom_generate": beam_search, "beam_size": beam_size, "max_new_tokens": 60, **options}
-                sequences = model.generate(features, **given)
-                found = [words(tokenizer.decode(row, skip_special_tokens=True)) for row in sequences]
+                found = []
+                for first in range(0, len(features), BATCH):
+                    few = slice(first, first + BATCH)
+                    if "expected_length" in given:
+                        given["expected_length"] = expected[few]
+                    sequences = model.generate(features[few], **given)
+                    found += [words(tokenizer.decode(row, skip_special_tokens=True)) for row in sequences]
                 wrong = sum(map(errors, references, found))
                 cells.append(f"{100 * wrong / total:.1f} ({sum(map(len, found)) / total:.2f})")
             table.add_row(sound, name, *cells)

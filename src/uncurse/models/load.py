@@ -46,7 +46,7 @@ def _load_family(options: ModelOptions) -> LoadedModel:
     if any(folder.glob("model.*.bin")):
         from uncurse.models.bergamot.folder import load_bergamot
 
-        _refuse("a Bergamot model", options, ("source_lang", "target_lang", *SELECTION))
+        _refuse("a Bergamot model", options, ("source_lang", "target_lang", "prompt", *SELECTION))
         return load_bergamot(folder, options)
     if not (folder / "config.json").exists():
         raise UncurseError(f"{folder} is not a folder with a model")
