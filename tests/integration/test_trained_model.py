@@ -238,7 +238,7 @@ def test_score_agrees_with_the_search(
             "--beam-size x is not allowed: it must be a whole number",
         ),
         (["translate", "--model", "{model}", "--out", "{folder}"], "is a folder: name a file"),
-        (["translate", "--model", "{model}", "--device", "gpu"], "device 'gpu' cannot be used here"),
+        (["translate", "--model", "{model}", "--device", "gpu"], "device = 'gpu' is not allowed"),
         (["translate", "--model", "{model}", "--device", "meta"], "cpu, cuda, mps"),
         (["score", "{bad}", "{missing}", "--model", "{model}"], "bad, line 2: not valid UTF-8"),
     ],

@@ -179,7 +179,7 @@ def test_the_search_is_replayed_to_the_moment_of_proof(window: PageWindow) -> No
     assert window.step() < proof
     assert page.locator("#curve .now").get_attribute("transform") != before
     page.locator("#step").press("End")
-    assert window.text("#told").startswith("After the proof.")
+    assert window.text("#told").startswith("Already proved.")
 
 
 def test_it_plays_by_itself_and_ends_at_the_proof(window: PageWindow) -> None:
@@ -236,7 +236,7 @@ def test_a_service_that_has_gone_is_a_clear_error(browser: Any) -> None:
     with serving(Service(letter_translator(), "letters", examples=("abc",))) as address:
         window = opened(browser, address)
     window.page.click("#search")
-    window.page.get_by_text("The service does not answer").wait_for()
+    window.page.get_by_text("The service is not responding").wait_for()
     window.page.context.close()
 
 

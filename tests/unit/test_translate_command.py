@@ -267,7 +267,12 @@ def test_resuming_what_is_finished_leaves_it_as_it_is(
     main(call)
     before = (tmp_path / "out").stat()
     monkeypatch.setattr("uncurse.cli.translate_task.load_translator", None)
+    abandoned = tmp_path / ".out.parts.123.removed"  # by a process that was killed when the output was there
+    abandoned.mkdir()
+    for name in ("000000", "manifest.json"):
+        (abandoned / name).touch()
     main([*call, "--resume"])
+    assert names(tmp_path) == ["corpus", "out"]
     assert (
         capsys.readouterr().err
         == f"uncurse: {tmp_path / 'out'} is already finished; remove it to translate again\n"

@@ -23,7 +23,7 @@ from uncurse.text.corpus_formats import STANDARD_INPUT, Corpus, CorpusFormat
 from uncurse.translation.options import TranslationOptions
 from uncurse.translation.output_settings import output_settings
 from uncurse.translation.records import Style, counts_of, warnings_of
-from uncurse.translation.resumable_output import ResumableOutput, has_unfinished_shards
+from uncurse.translation.resumable_output import ResumableOutput, has_unfinished_shards, remove_abandoned
 from uncurse.translation.shards import shards_of
 from uncurse.translation.translate_corpus import ShardJob, translate_corpus
 from uncurse.translation.translator import Translator, load_translator
@@ -86,6 +86,7 @@ class TranslateTask:
         """Translate a corpus into a file that appears when it is whole."""
         file.check(self.corpus)
         if file.resume and file.path.exists() and not has_unfinished_shards(file.path):
+            remove_abandoned(file.path)
             typer.echo(f"uncurse: {file.path} is already finished; remove it to translate again", err=True)
             return
         cluster = None

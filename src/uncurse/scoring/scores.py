@@ -158,7 +158,7 @@ class BPNorm(Rescorer):
 @final
 @SCORES.register(
     "f1-norm",
-    formula="1 − 1/F + S/m, F = 2m/(n + L), m = (n + L − √((n − L)² + L))/2",
+    formula="1 − 1/F + S/m, F = 2m/(n + L), m = (n + L − √((n − L)² + L))/2, L at least 1",
     source="this project",
     label="F1-Norm",
 )

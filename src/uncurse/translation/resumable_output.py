@@ -125,12 +125,10 @@ class ResumableOutput:
     def _clean_up(self) -> None:
         """Remove what processes that were killed while they finished this output have left beside it."""
         partial = re.compile(rf"\.{re.escape(self._out.name)}\.\d+\.part")
-        removed = re.compile(rf"\.{re.escape(self.folder.name)}\.\d+\.removed")
         for path in self.folder.parent.iterdir():
             if partial.fullmatch(path.name):
                 path.unlink(missing_ok=True)
-            elif removed.fullmatch(path.name):
-                _remove(path)
+        remove_abandoned(self._out)
 
     def _differences(self, known: Mapping[str, str]) -> str:
         names = dict.fromkeys((*known, *self._settings))
@@ -169,6 +167,15 @@ class ResumableOutput:
 def has_unfinished_shards(out: Path) -> bool:
     """Whether there is work on an output that can be resumed."""
     return any(map(_SHARD_MANIFEST.fullmatch, _names(_folder_of(out))))
+
+
+def remove_abandoned(out: Path) -> None:
+    """Remove folders beside an output that were left when a process was killed after it had finished."""
+    folder = _folder_of(out)
+    removed = re.compile(rf"\.{re.escape(folder.name)}\.\d+\.removed")
+    for path in folder.parent.iterdir():
+        if removed.fullmatch(path.name):
+            _remove(path)
 
 
 def _folder_of(out: Path) -> Path:
