@@ -39,7 +39,7 @@ from support.toy_corpus import WORDS, translated
 import uncurse
 import uncurse.models.download as downloads
 from uncurse.lengths.predictor_file import LENGTH, load_predictor, save_predictor
-from uncurse.lengths.predictors import MLPLength
+from uncurse.lengths.predictors import LinearLength
 from uncurse.models.archive import unpack_model
 from uncurse.models.lstm.folder import DESCRIPTION, FILES, save_model
 from uncurse.models.lstm.network import AttentionalLSTM, LSTMShape
@@ -180,9 +180,9 @@ def _bart(folder: Path, name: str, tied: bool) -> Reader:
 
 def predictors(folder: Path) -> Iterator[Reader]:
     random = np.random.default_rng(1)
-    predictor = MLPLength(
-        (0.5, 0.8), random.normal(size=5), random.uniform(1, 2, size=5), random.normal(size=(4, 5)),
-        random.normal(size=4), random.normal(size=(3, 4)), random.normal(size=3),
+    predictor = LinearLength(
+        (0.5, 0.8), random.normal(size=5), random.uniform(1, 2, size=5), random.normal(size=(3, 5)),
+        random.normal(size=3),
     )  # fmt: skip
     save_predictor(folder / LENGTH, predictor, "0123456789abcdef")
 

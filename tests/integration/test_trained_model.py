@@ -16,7 +16,7 @@ from uncurse import RULES, SCORES, Decoding, judge, load, record
 from uncurse.cli import main
 from uncurse.errors import UncurseError
 from uncurse.lengths.predictor_file import LENGTH, load_predictor, save_predictor
-from uncurse.lengths.predictors import MLPLength
+from uncurse.lengths.predictors import LinearLength
 from uncurse.models.download import MANIFEST
 from uncurse.models.lstm.folder import load_folder
 from uncurse.models.pretrained_models import BUNDLED
@@ -95,7 +95,7 @@ def test_every_score_and_every_rule_translates(task: Path, model: Path) -> None:
 
 def test_a_predictor_of_another_model_is_refused(model: Path, model_without_predictor: Path) -> None:
     predictor = load_folder(model).predictor
-    assert isinstance(predictor, MLPLength)
+    assert isinstance(predictor, LinearLength)
     save_predictor(model_without_predictor / LENGTH, predictor, "0123456789abcdef")
     with pytest.raises(UncurseError, match="was fitted to model 0123456789abcdef"):
         _ = load_folder(model_without_predictor).predictor
@@ -149,6 +149,38 @@ def test_fit_length_reports_every_test_text(
     rows = [line.split()[0] for line in lines if task.name in line]
     assert rows == [f"{task.name}/dev.source", f"{task.name}/train.source"] * 2
     assert load_predictor(out, load_folder(model).fingerprint).levels
+
+
+def test_fit_length_needs_nothing_but_source_text(
+    task: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, source = tmp_path / "predictor", task / "dev.source"
+    main(["fit-length", "--model", str(model), "--from-model", f"--source={source}", "--out", str(out)])
+    assert f"{task.name}/dev.source" in capsys.readouterr().out  # a tenth of it is reported on
+    folder = load_folder(model)
+    lines = read_lines(source)
+    outputs = load(str(model)).translate(lines, beam_size=5, score="length-norm", max_length="2x+10")
+    own = np.array([each.result.hypotheses[0].length for each in outputs if each.result])
+    sources = folder.source.encode(lines)
+    lengths = np.array([len(each) for each in sources])
+    expected = load_predictor(out, folder.fingerprint).predict(lengths, folder.model.features(sources))
+    assert np.abs(expected - own).mean() < 1.0
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ([], "1 texts with --source need as many with --target, not 0, or give --from-model"),
+        (["--from-model", "--target=a"], "--target cannot act: --from-model takes the model's own translations"),
+        (["--target=a", "--test-source=b"], "1 texts with --test-source need as many with --test-target, not 0"),
+    ],
+)
+def test_fit_length_refuses_texts_that_do_not_match(
+    model: Path, given: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["fit-length", "--model", str(model), "--source=a", *given])
+    assert complaint in capsys.readouterr().err
 
 
 def test_a_predictor_in_a_file_of_its_own_is_used_where_it_is_named(

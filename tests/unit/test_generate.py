@@ -24,7 +24,7 @@ from transformers import (
 
 import uncurse
 from uncurse import Decoding, Sentence, UncurseError
-from uncurse.lengths.predictors import MLPLength
+from uncurse.lengths.predictors import LinearLength
 from uncurse.models.huggingface.step_model import HuggingFaceStepModel
 
 
@@ -194,14 +194,12 @@ def test_a_processor_that_makes_a_score_positive_is_refused_where_it_does() -> N
 def test_a_predictor_sees_source_tokens_and_features_as_it_was_fitted() -> None:
     model, tokens = network("mbart50", 9, ending=1.0), FAMILIES["mbart50"][1]
     random = np.random.default_rng(1)
-    predictor = MLPLength(
+    predictor = LinearLength(
         (0.8,),
         mean=random.normal(size=17),
         scale=np.ones(17),
-        hidden_weight=random.normal(size=(4, 17)),
-        hidden_bias=random.normal(size=4),
-        output_weight=random.normal(size=(2, 4)),
-        output_bias=np.array([2.0, 14.0]),
+        weight=random.normal(size=(2, 17)),
+        bias=np.array([2.0, 14.0]),
     )
     steps: Any = HuggingFaceStepModel(model, tokens)
     lengths, features = np.array([len(source) for source in SOURCES]), steps.features(SOURCES)

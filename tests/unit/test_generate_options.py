@@ -21,7 +21,7 @@ from transformers import (
 
 from uncurse import SCORES, FixedRatio, UncurseError
 from uncurse.huggingface import beam_search
-from uncurse.lengths.predictors import MLPLength
+from uncurse.lengths.predictors import LinearLength
 from uncurse.models.huggingface.generate_call import GenerateFrame, frame_of_generate
 
 NOTHING_ENDS = LogitsProcessorList([AddToScore(1, -torch.inf)])  # so that every search comes to its maximum length
@@ -32,16 +32,14 @@ TO_THE_END: dict[str, object] = {
 }
 
 
-def predictor(quantile_bias: float, size: int = 16) -> MLPLength:
+def predictor(quantile_bias: float, size: int = 16) -> LinearLength:
     """Expects a ratio of 2 target tokens per source token, whatever the source."""
-    return MLPLength(
+    return LinearLength(
         (0.8,),
         mean=np.zeros(size + 1),
         scale=np.ones(size + 1),
-        hidden_weight=np.zeros((2, size + 1)),
-        hidden_bias=np.zeros(2),
-        output_weight=np.zeros((2, 2)),
-        output_bias=np.array([np.log(np.expm1(2.0)), quantile_bias]),
+        weight=np.zeros((2, size + 1)),
+        bias=np.array([np.log(np.expm1(2.0)), quantile_bias]),
     )
 
 
@@ -165,7 +163,7 @@ def test_num_return_sequences_may_come_with_the_model() -> None:
 
 # ---------------------------------------------------------------- what cannot act is refused
 
-STRANGE = MLPLength((), np.zeros(4), np.ones(4), np.zeros((2, 4)), np.zeros(2), np.zeros((1, 2)), np.zeros(1))
+STRANGE = LinearLength((), np.zeros(4), np.ones(4), np.zeros((1, 4)), np.zeros(1))
 REFUSED: list[tuple[dict[str, object], str]] = [
     ({"num_beams": 4}, "num_beams = 4: give beam_size instead"),
     ({"do_sample": True}, "do_sample = True"),

@@ -16,7 +16,7 @@ from fuzz.readers import readers
 import uncurse
 from uncurse import UncurseError
 from uncurse.lengths.predictor_file import LENGTH, load_predictor, save_predictor
-from uncurse.lengths.predictors import MLPLength
+from uncurse.lengths.predictors import LinearLength
 from uncurse.models.lstm.folder import DESCRIPTION, FILES, load_folder
 from uncurse.models.pretrained_models import BUNDLED
 from uncurse.study.trace_store import Recording, TraceStore
@@ -65,11 +65,11 @@ def test_a_description_that_does_not_fit_is_refused(tmp_path: Path, change: Conf
         load_folder(tmp_path)
 
 
-def a_predictor() -> MLPLength:
+def a_predictor() -> LinearLength:
     random = np.random.default_rng(1)
-    sizes: Any = ((5,), (5,), (4, 5), (4,), (3, 4), (3,))
+    sizes: Any = ((5,), (5,), (3, 5), (3,))
     arrays = [np.abs(random.normal(size=size)) + 0.1 for size in sizes]
-    return MLPLength((0.5, 0.8), *arrays)
+    return LinearLength((0.5, 0.8), *arrays)
 
 
 def test_a_predictor_is_for_one_model_and_whole(tmp_path: Path) -> None:
@@ -91,16 +91,16 @@ def test_a_predictor_is_for_one_model_and_whole(tmp_path: Path) -> None:
     [
         ({"levels": (0.8, 0.5)}, "they must rise"),
         ({"levels": (0.5, 1.5)}, "level = 1.5 is not allowed"),
-        ({"levels": (0.5,)}, "output_weight has the shape"),
+        ({"levels": (0.5,)}, "weight has the shape"),
         ({"scale": np.zeros(5)}, "scale is not allowed"),
         ({"mean": np.full(5, np.nan)}, "mean has the shape .* or is not finite"),
-        ({"hidden_weight": np.ones((4, 6))}, "mean has the shape"),
-        ({"hidden_weight": np.ones(20)}, "has the shape"),
+        ({"weight": np.ones((3, 6))}, "weight has the shape"),
+        ({"weight": np.ones(15)}, "has the shape"),
     ],
 )
 def test_a_predictor_that_does_not_fit_together_is_refused(change: dict[str, Any], complaint: str) -> None:
     with pytest.raises(UncurseError, match=complaint):
-        MLPLength(**{**vars(a_predictor()), **change})
+        LinearLength(**{**vars(a_predictor()), **change})
 
 
 def test_no_flipped_byte_of_a_checkpoint_goes_unnoticed(tmp_path: Path) -> None:
@@ -199,9 +199,9 @@ def test_another_predictor_is_another_signature(tmp_path: Path) -> None:
     """A length predictor decides maximum lengths, so an output that was begun with another is not resumed."""
     folder = trained(tmp_path)
     without = uncurse.load(folder).signature
-    wide: Any = ((9,), (9,), (4, 9), (4,), (3, 4), (3,))
+    wide: Any = ((9,), (9,), (3, 9), (3,))
     for value in (1.0, 2.0):
-        predictor = MLPLength((0.5, 0.8), *(np.full(size, value) for size in wide))
+        predictor = LinearLength((0.5, 0.8), *(np.full(size, value) for size in wide))
         save_predictor(folder / LENGTH, predictor, load_folder(folder).fingerprint)
         with_predictor = uncurse.load(folder).signature
         assert with_predictor != without

@@ -8,7 +8,7 @@ import pytest
 from uncurse.arrays import Floats, Ints
 from uncurse.lengths.limits import LinearLimit, PredictedLimit, QuantileLimit, max_lengths_of, parse_max_length
 from uncurse.lengths.policy import LengthPolicy
-from uncurse.lengths.predictors import FixedRatio, MLPLength
+from uncurse.lengths.predictors import FixedRatio, LinearLength
 from uncurse.training.fit_length import LengthSample, fit_length, report
 
 NONE = np.empty((0, 0))
@@ -71,8 +71,8 @@ def made_up(pairs: int, ratio: float, seed: int) -> LengthSample:
 @pytest.mark.parametrize("ratio", [2.0, 0.5])
 def test_a_fitted_predictor_beats_a_ratio_and_a_line(ratio: float) -> None:
     train, test = made_up(6000, ratio, 1), made_up(2000, ratio, 2)
-    predictor = fit_length(train)
-    found = report(predictor, train, test)
+    predictor = fit_length([train])
+    found = report(predictor, [train], test)
     assert found.pairs == 2000
     assert found.mean_length == pytest.approx(test.target.mean())
     assert found.predictor.absolute < 0.8 * min(found.fixed_ratio.absolute, found.straight_line.absolute)
@@ -81,15 +81,37 @@ def test_a_fitted_predictor_beats_a_ratio_and_a_line(ratio: float) -> None:
         assert share == pytest.approx(level, abs=0.12 if level == 0.5 else 0.05)
 
 
+@pytest.mark.slow
+def test_a_text_counts_the_same_whatever_its_size() -> None:
+    """A long text of another ratio must not outweigh a short one that nothing tells apart from it."""
+    short, long = made_up(300, 1.0, 1), made_up(3000, 2.0, 2)
+    test = made_up(500, 1.0, 3)
+    expected = fit_length([short, long]).predict(test.source, test.features)
+    assert (expected / test.target).mean() == pytest.approx(1.5, abs=0.08)
+
+
+def test_a_held_out_tenth_shares_no_pair_with_the_rest() -> None:
+    sample = LengthSample(np.arange(20), np.arange(20), np.zeros((20, 2)))
+    train, test = sample.split()
+    assert len(test.source) == 2
+    assert sorted([*train.source, *test.source]) == list(range(20))
+
+
+def test_bias_is_also_told_as_a_share_of_the_true_lengths() -> None:
+    test = LengthSample(np.array([10, 10]), np.array([20, 20]), np.zeros((2, 1)))
+    ratio = np.log(np.expm1(2.2))  # 22 tokens where 20 are true
+    predictor = LinearLength((), np.zeros(2), np.ones(2), np.zeros((1, 2)), np.array([ratio]))
+    error = report(predictor, [test], test).predictor
+    assert (error.absolute, error.bias, error.relative_bias) == pytest.approx((2.0, 2.0, 0.1))
+
+
 def test_quantiles_never_cross() -> None:
     random = np.random.default_rng(1)
-    predictor = MLPLength(
+    predictor = LinearLength(
         (0.5, 0.9, 0.99),
         np.zeros(4),
         np.ones(4),
-        random.normal(size=(8, 4)),
-        np.zeros(8),
-        random.normal(size=(4, 8)),
+        random.normal(size=(4, 4)),
         np.zeros(4),
     )
     lengths, features = random.integers(1, 50, 200), random.normal(size=(200, 3))
@@ -140,4 +162,4 @@ def test_neighbours_cannot_move_an_expected_length_over_a_whole_number() -> None
 def test_a_predictor_is_not_fitted_to_next_to_nothing() -> None:
     few = LengthSample(np.arange(1, 10), np.arange(1, 10), np.zeros((9, 2)))
     with pytest.raises(ValueError, match="9 pairs are too few for a length predictor: give 10 or more"):
-        fit_length(few)
+        fit_length([few])

@@ -16,17 +16,29 @@ from uncurse.cli.options import Device, Language, Prompt, Threads, use_threads
 from uncurse.errors import UncurseError
 
 if TYPE_CHECKING:
-    from uncurse.training.fit_length import LengthError, LengthReport
+    from uncurse.models.loaded_model import LoadedModel
+    from uncurse.training.fit_length import LengthError, LengthReport, LengthSample
 
+OWN_BEAM_SIZE: Final = 5  # for translations by the model, of which only the length counts
 FILE_WIDTH: Final = 200  # of lines that do not go to a terminal
 
 
 def fit_length(
     model: Annotated[str, typer.Option(help="A name from `uncurse models`, or a folder.")],
-    source: Annotated[list[Path], typer.Option(help="Source text; may be repeated.")],
-    target: Annotated[list[Path], typer.Option(help="Its translation, line by line; repeated as often.")],
-    test_source: Annotated[list[Path], typer.Option(help="Source text to report on; may be repeated.")],
-    test_target: Annotated[list[Path], typer.Option(help="Its translation; repeated as often.")],
+    source: Annotated[list[Path], typer.Option(help="Source text; may be repeated. Each text counts the same.")],
+    target: Annotated[
+        list[Path] | None, typer.Option(help="Its translation, line by line; repeated as often.")
+    ] = None,
+    from_model: Annotated[
+        bool, typer.Option("--from-model", help="Take the model's own translations, by length norm, instead.")
+    ] = False,
+    test_source: Annotated[
+        list[Path] | None,
+        typer.Option(help="Source text to report on; may be repeated. Default: a tenth of each source."),
+    ] = None,
+    test_target: Annotated[
+        list[Path] | None, typer.Option(help="Its translation; repeated as often. Default: as for the source.")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="The file to write. Default: in the model's folder, if that is yours.")
     ] = None,
@@ -41,36 +53,89 @@ def fit_length(
     from uncurse.lengths.predictor_file import predictor_path, save_predictor
     from uncurse.models.load import load_model
     from uncurse.models.loaded_model import ModelOptions
-    from uncurse.text.parallel import ParallelFiles, read_parallel
-    from uncurse.training.data import SentencePairs
-    from uncurse.training.fit_length import LengthSample, concatenate, report
     from uncurse.training.fit_length import fit_length as fit
-    from uncurse.translation.translator import MAX_SOURCE_LENGTH
+    from uncurse.training.fit_length import report
 
-    for sources, targets in ((source, target), (test_source, test_target)):
-        if len(sources) != len(targets):
-            raise UncurseError(f"{len(sources)} source texts need as many translations, not {len(targets)}")
+    texts = _texts(source, target or [], from_model, "--source", "--target")
+    own = from_model and not test_target
+    tests = _texts(test_source or [], test_target or [], own, "--test-source", "--test-target")
     folder = own_folder(model, "--length-predictor") if out is None else None
     if out is not None and (out.is_dir() or not out.absolute().parent.is_dir()):
         raise UncurseError(f"{out} cannot be written: name a file in a folder that exists")
     use_threads(threads)
     options = ModelOptions(model, device=device, source_lang=source_lang, target_lang=target_lang, prompt=prompt)
     loaded = load_model(options)
-    longest = min(MAX_SOURCE_LENGTH, loaded.model.max_source_length or MAX_SOURCE_LENGTH)
-
-    def sample(one: Path, two: Path) -> LengthSample:
-        text = read_parallel([ParallelFiles(str(one), (str(two),))], Path())
-        return SentencePairs(text, loaded.source, loaded.target, longest).length_sample(loaded.model, pairs)
-
-    train = concatenate([sample(*each) for each in zip(source, target, strict=True)])
-    tests = [sample(*each) for each in zip(test_source, test_target, strict=True)]
+    train = [_sample(loaded, text, pairs) for text in texts]
+    if tests:
+        held_out = [_sample(loaded, text, pairs) for text in tests]
+    else:
+        train, held_out = map(list, zip(*(sample.split() for sample in train), strict=True))
     predictor = fit(train)
     path = out if folder is None else predictor_path(folder, loaded.fingerprint)
     assert path is not None
     save_predictor(path, predictor, loaded.fingerprint)
-    _print(test_source, [report(predictor, train, test) for test in tests])
+    _print([each for each, _ in tests or texts], [report(predictor, train, test) for test in held_out])
     how = "" if out is None else f"; use it with uncurse translate --model {model} --length-predictor {out}"
     typer.echo(f"wrote {path}{how}")
+
+
+def _texts(
+    sources: Sequence[Path], targets: Sequence[Path], from_model: bool, source_flag: str, target_flag: str
+) -> list[tuple[Path, Path | None]]:
+    """Each source with its translation; with None where the model is to translate it."""
+    if from_model and targets:
+        raise UncurseError(f"{target_flag} cannot act: --from-model takes the model's own translations")
+    if from_model:
+        return [(source, None) for source in sources]
+    if len(sources) != len(targets):
+        missing = ", or give --from-model" if not targets else ""
+        raise UncurseError(
+            f"{len(sources)} texts with {source_flag} need as many with {target_flag}, not {len(targets)}{missing}"
+        )
+    return list(zip(sources, targets, strict=True))
+
+
+def _sample(loaded: LoadedModel, text: tuple[Path, Path | None], pairs: int) -> LengthSample:
+    """Encoder states and lengths of a text."""
+    from uncurse.text.parallel import ParallelFiles, read_parallel
+    from uncurse.training.data import SentencePairs
+    from uncurse.translation.translator import MAX_SOURCE_LENGTH
+
+    source, target = text
+    longest = min(MAX_SOURCE_LENGTH, loaded.model.max_source_length or MAX_SOURCE_LENGTH)
+    if target is None:
+        return _own_sample(loaded, source, pairs, longest)
+    lines = read_parallel([ParallelFiles(str(source), (str(target),))], Path())
+    return SentencePairs(lines, loaded.source, loaded.target, longest).length_sample(loaded.model, pairs)
+
+
+def _own_sample(loaded: LoadedModel, source: Path, pairs: int, longest: int) -> LengthSample:
+    """Encoder states of lines, and the lengths of the model's own translations, found by length norm."""
+    import numpy as np
+
+    from uncurse.cli.progress import line_progress
+    from uncurse.scoring.decoding import Decoding
+    from uncurse.text.lines import read_lines
+    from uncurse.training.data import length_sample
+    from uncurse.translation.options import TranslationOptions
+    from uncurse.translation.translator import Translator
+
+    lines = read_lines(source)
+    sized = zip(lines, loaded.source.encode(lines), strict=True)
+    known = [(line, tokens) for line, tokens in sized if 0 < len(tokens) <= longest]
+    chosen = [known[row] for row in np.random.default_rng(0).permutation(len(known))[:pairs]]
+    translator = Translator(loaded.model, loaded.source, loaded.target, None)
+    options = TranslationOptions(decoding=Decoding(OWN_BEAM_SIZE, "length-norm"))
+    found = []
+    with line_progress(f"translating {source.name}", len(chosen)) as advance:
+        outputs = translator.stream((line for line, _ in chosen), options)
+        for (_, tokens), output in zip(chosen, outputs, strict=True):
+            advance(1)
+            if output.result is not None and output.result.finished:
+                found.append((tokens, output.result.hypotheses[0].length))
+    if not found:
+        raise UncurseError(f"{source} has no line that the model can translate")
+    return length_sample(loaded.model, [tokens for tokens, _ in found], np.array([length for _, length in found]))
 
 
 def own_folder(model: str, option: str) -> Path:
@@ -106,4 +171,4 @@ def _print(texts: Sequence[Path], reports: Sequence[LengthReport]) -> None:
 
 
 def _cell(error: LengthError) -> str:
-    return f"{error.absolute:.2f} ({error.bias:+.2f})"
+    return f"{error.absolute:.2f} ({error.bias:+.2f}, {100 * error.relative_bias:+.1f} %)"

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from uncurse.errors import UncurseError
-from uncurse.lengths.predictors import MLPLength
+from uncurse.lengths.predictors import LinearLength
 from uncurse.storage.array_file import load_array_file, save_array_file
 from uncurse.storage.strict_json import parse_json
 
@@ -22,7 +22,7 @@ def predictor_path(folder: Path, fingerprint: str) -> Path:
     return folder / f"length-{fingerprint}.safetensors"
 
 
-def find_predictor(folder: Path, fingerprint: str) -> MLPLength | None:
+def find_predictor(folder: Path, fingerprint: str) -> LinearLength | None:
     """The length predictor of a model: the one in its folder, else one that comes with the package."""
     for path in (predictor_path(folder, fingerprint), folder / LENGTH, SHIPPED / f"{fingerprint}.safetensors"):
         if path.exists():
@@ -30,7 +30,7 @@ def find_predictor(folder: Path, fingerprint: str) -> MLPLength | None:
     return None
 
 
-def save_predictor(path: Path, predictor: MLPLength, fingerprint: str) -> None:
+def save_predictor(path: Path, predictor: LinearLength, fingerprint: str) -> None:
     """Write a length predictor with the fingerprint of the model that it was fitted to."""
     arrays = {
         name: np.asarray(value, dtype=np.float32) for name, value in vars(predictor).items() if name != "levels"
@@ -38,7 +38,7 @@ def save_predictor(path: Path, predictor: MLPLength, fingerprint: str) -> None:
     save_array_file(path, arrays, {"levels": json.dumps(predictor.levels), "model": fingerprint})
 
 
-def load_predictor(path: Path, fingerprint: str) -> MLPLength:
+def load_predictor(path: Path, fingerprint: str) -> LinearLength:
     """Read a length predictor, which must have been fitted to the model with this fingerprint."""
     arrays, metadata = load_array_file(path, "length predictor")
     try:
@@ -47,7 +47,7 @@ def load_predictor(path: Path, fingerprint: str) -> MLPLength:
         if metadata.keys() != {"levels", "model"}:
             raise UncurseError(f"its metadata has the keys {', '.join(metadata)}; expected levels, model, sha256")
         levels = tuple(parse_json(metadata["levels"]))
-        predictor = MLPLength(levels, **{name: array.astype(np.float64) for name, array in arrays.items()})
+        predictor = LinearLength(levels, **{name: array.astype(np.float64) for name, array in arrays.items()})
     except (TypeError, ValueError) as error:
         raise UncurseError(f"{path} is not a length predictor: {error}; delete it, or fit another") from error
     if metadata["model"] != fingerprint:

@@ -60,31 +60,26 @@ class FixedRatio:
 
 @final
 @dataclass(frozen=True, eq=False)
-class MLPLength:
-    """`L = gr*(x) · |x|`: two layers on the mean of the source states give the ratio and its quantiles.
+class LinearLength:
+    """`L = gr*(x) · |x|`: a linear layer on the mean of the source states gives the ratio and its quantiles.
 
-    The states are standardised, and the logarithm of the source's length is one more input.
+    The ratio is the mean of what each source token adds, so the layer says how many target tokens a source token
+    becomes in its context. The inputs are standardised; the logarithm of the source's length is one more of them.
     """
 
     levels: tuple[float, ...]
     mean: Floats  # [size + 1]
     scale: Floats  # [size + 1]
-    hidden_weight: Floats  # [hidden, size + 1]
-    hidden_bias: Floats  # [hidden]
-    output_weight: Floats  # [1 + levels, hidden]
-    output_bias: Floats  # [1 + levels]
+    weight: Floats  # [1 + levels, size + 1]
+    bias: Floats  # [1 + levels]
 
     def __post_init__(self) -> None:
         for level in self.levels:
             Parameter("a quantile", 0.0, 1.0, low_open=True).checked("level", level)
         if any(low >= high for low, high in pairwise(self.levels)):
             raise UncurseError(f"levels = {self.levels} is not allowed: they must rise")
-        hidden, inputs = self.hidden_weight.shape if self.hidden_weight.ndim == 2 else (0, 0)
-        outputs = 1 + len(self.levels)
-        shapes = {
-            "mean": (inputs,), "scale": (inputs,), "hidden_weight": (hidden, inputs), "hidden_bias": (hidden,),
-            "output_weight": (outputs, hidden), "output_bias": (outputs,),
-        }  # fmt: skip
+        inputs, outputs = self.mean.size, 1 + len(self.levels)
+        shapes = {"mean": (inputs,), "scale": (inputs,), "weight": (outputs, inputs), "bias": (outputs,)}
         for name, shape in shapes.items():
             array = getattr(self, name)
             if array.shape != shape or not np.isfinite(array).all() or inputs < 2:
@@ -112,8 +107,7 @@ class MLPLength:
                 f" {features.shape[1]}"
             )
         inputs = (predictor_inputs(source_lengths, features) - self.mean) / self.scale
-        hidden = np.tanh(inputs @ self.hidden_weight.T + self.hidden_bias)
-        return ratios_of(hidden @ self.output_weight.T + self.output_bias)
+        return ratios_of(inputs @ self.weight.T + self.bias)
 
 
 def fingerprint_of(predictor: LengthPredictor | None) -> str:
@@ -125,7 +119,7 @@ def fingerprint_of(predictor: LengthPredictor | None) -> str:
 
 
 def predictor_inputs(source_lengths: Ints, features: Floats) -> Floats:
-    """What the network sees: the mean of the states and the logarithm of the length, [sources, size + 1]."""
+    """What a predictor sees: the mean of the states and the logarithm of the length, [sources, size + 1]."""
     return np.concatenate((features, np.log(np.maximum(source_lengths, 1))[:, None]), axis=1)
 
 

@@ -69,12 +69,8 @@ class SentencePairs:
     def length_sample(self, model: TranslationModel[Any], max_pairs: int) -> LengthSample:
         """At most so many pairs, drawn at random, for fitting or testing a length predictor."""
         rows = np.random.default_rng(0).permutation(len(self._pairs))[:max_pairs]
-        rows = rows[np.argsort(self._lengths[rows, 0], kind="stable")]
-        features = [
-            model.features([self._sources[self._pairs[row, 0]].tolist() for row in chunk])
-            for chunk in np.array_split(rows, -(-len(rows) // 256))
-        ]
-        return LengthSample(self._lengths[rows, 0], self._lengths[rows, 1], np.concatenate(features))
+        sources = [self._sources[self._pairs[row, 0]].tolist() for row in rows]
+        return length_sample(model, sources, self._lengths[rows, 1])
 
     def target_tokens(self, chosen: Sequence[int]) -> int:
         """The number of target tokens in the given pairs, `</s>` counted."""
@@ -134,6 +130,16 @@ class SentencePairs:
             target_out[row, : len(y)] = y
             target_out[row, len(y)] = EOS
         return TrainingBatch(*(torch.from_numpy(each) for each in (source, lengths, target_in, target_out)))
+
+
+def length_sample(model: TranslationModel[Any], sources: Sequence[Sequence[int]], targets: Ints) -> LengthSample:
+    """What a model's encoder makes of sources, given the lengths of their translations; by rising length."""
+    lengths = np.array([len(source) for source in sources])
+    rows = np.argsort(lengths, kind="stable")
+    features = [
+        model.features([sources[row] for row in chunk]) for chunk in np.array_split(rows, -(-len(rows) // 256))
+    ]
+    return LengthSample(lengths[rows], targets[rows], np.concatenate(features))
 
 
 def with_batch_count(batches: list[list[int]], count: int) -> list[list[int]]:

@@ -29,6 +29,6 @@ def export_model(folder: RunFolder, network: AttentionalLSTM, data: TrainingData
         raise UncurseError(f"{path} is not a checkpoint of this run: {error}") from error
     save_model(folder.model, network, data.source, data.target, data.train.length_ratio, torch.float16)
     loaded = load_folder(folder.model)
-    predictor = fit_length(data.train.length_sample(loaded.model, LENGTH_PAIRS))
+    predictor = fit_length([data.train.length_sample(loaded.model, LENGTH_PAIRS)])
     save_predictor(folder.model / LENGTH, predictor, loaded.fingerprint)
     return folder.model

@@ -8,18 +8,18 @@ from typing import Final, final
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.nn.functional import smooth_l1_loss, softplus
+from torch import Tensor
+from torch.nn.functional import softplus
 
 from uncurse.arrays import Floats, Ints
 from uncurse.errors import UncurseError
-from uncurse.lengths.predictors import MLPLength, predictor_inputs
+from uncurse.lengths.predictors import LinearLength, predictor_inputs
 
-LEVELS: Final = (0.5, 0.8, 0.9, 0.95, 0.99)
-MIN_PAIRS: Final = 10  # of which one is held out
-HIDDEN: Final = 128
-BATCH: Final = 128
-PATIENCE: Final = 5  # epochs without a lower loss on the held-out pairs
+LEVELS: Final = (0.05, 0.1, 0.2, 0.5, 0.8, 0.9, 0.95, 0.99)
+MIN_PAIRS: Final = 10
+L2: Final = 0.1  # chosen by leaving out one kind of text at a time, as all else here
+ROUNDED: Final = 0.02  # the pinball loss is smooth as near as this to its corner, for the optimizer's sake
+STEPS: Final = 150
 
 
 @final
@@ -35,6 +35,12 @@ class LengthSample:
         """Some of the pairs."""
         return LengthSample(self.source[rows], self.target[rows], self.features[rows])
 
+    def split(self) -> tuple[LengthSample, LengthSample]:
+        """Nine tenths of the pairs for fitting, and a tenth for testing; at least one for each."""
+        order = np.random.default_rng(1).permutation(len(self.source))
+        held_out = max(len(order) // 10, 1)
+        return self.take(order[held_out:]), self.take(order[:held_out])
+
 
 def concatenate(samples: Sequence[LengthSample]) -> LengthSample:
     """The pairs of several texts."""
@@ -45,68 +51,49 @@ def concatenate(samples: Sequence[LengthSample]) -> LengthSample:
     )
 
 
-def fit_length(sample: LengthSample, seed: int = 1, epochs: int = 60) -> MLPLength:
-    """Fit ratio and quantiles; a tenth of the pairs is held out for early stopping."""
+def fit_length(samples: Sequence[LengthSample]) -> LinearLength:
+    """Fit ratio and quantiles to texts; each text counts the same, whatever its size."""
+    sample = concatenate(samples)
     if len(sample.source) < MIN_PAIRS:
         raise UncurseError(
             f"{len(sample.source)} pairs are too few for a length predictor: give {MIN_PAIRS} or more"
         )
-    torch.manual_seed(seed)
-    random = np.random.default_rng(seed)
-    order = random.permutation(len(sample.source))
-    held_out, train = sample.take(order[: len(order) // 10]), sample.take(order[len(order) // 10 :])
-    inputs = predictor_inputs(train.source, train.features)
-    mean, scale = inputs.mean(axis=0), np.maximum(inputs.std(axis=0), 1e-6)
-    network = nn.Sequential(
-        nn.Linear(inputs.shape[1], HIDDEN), nn.Tanh(), nn.Dropout(0.1), nn.Linear(HIDDEN, 1 + len(LEVELS))
-    )
-    optimizer = torch.optim.AdamW(network.parameters(), 1e-3, weight_decay=0.01)
-    x, ratio = _tensors(train, mean, scale)
-    x_held_out, ratio_held_out = _tensors(held_out, mean, scale)
-    best, best_loss, waited = _copied(network), float("inf"), 0
-    for _ in range(epochs):
-        network.train()
-        for rows in np.array_split(random.permutation(len(x)), -(-len(x) // BATCH)):
-            optimizer.zero_grad()
-            _loss(network(x[rows]), ratio[rows]).backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
-        network.eval()
-        with torch.inference_mode():
-            loss = float(_loss(network(x_held_out), ratio_held_out))
-        waited += 1
-        if loss < best_loss:
-            best, best_loss, waited = _copied(network), loss, 0
-        if waited > PATIENCE:
-            break
-    return MLPLength(
-        levels=LEVELS,
-        mean=mean,
-        scale=scale,
-        hidden_weight=best["0.weight"],
-        hidden_bias=best["0.bias"],
-        output_weight=best["3.weight"],
-        output_bias=best["3.bias"],
-    )
-
-
-def _tensors(sample: LengthSample, mean: Floats, scale: Floats) -> tuple[Tensor, Tensor]:
-    inputs = (predictor_inputs(sample.source, sample.features) - mean) / scale
+    share = np.concatenate([np.full(len(each.source), 1 / len(samples) / len(each.source)) for each in samples])
+    inputs = predictor_inputs(sample.source, sample.features)
+    mean = share @ inputs
+    scale = np.maximum(np.sqrt(share @ (inputs - mean) ** 2), 1e-6)
+    x = torch.from_numpy((inputs - mean) / scale).float()
     ratio = sample.target / np.maximum(sample.source, 1)
-    return torch.from_numpy(inputs).float(), torch.from_numpy(ratio).float()
+    weight = torch.zeros(1 + len(LEVELS), x.shape[1], requires_grad=True)
+    bias = torch.from_numpy(_constant(ratio)).float().requires_grad_()
+    truth, shares = torch.from_numpy(ratio).float(), torch.from_numpy(share).float()
+    optimizer = torch.optim.LBFGS([weight, bias], max_iter=STEPS, line_search_fn="strong_wolfe")
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss = shares @ _losses(x @ weight.T + bias, truth) + L2 * weight.square().sum()
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss
+
+    optimizer.step(closure)  # type: ignore[no-untyped-call]
+    return LinearLength(LEVELS, mean, scale, weight.detach().double().numpy(), bias.detach().double().numpy())
 
 
-def _loss(outputs: Tensor, ratio: Tensor) -> Tensor:
-    """A robust squared error for the ratio and the pinball loss for each quantile."""
+def _constant(ratio: Floats) -> Floats:
+    """The outputs that give every source the same ratio and quantiles: where fitting starts, [1 + levels]."""
+    steps = np.diff(np.quantile(ratio, LEVELS), prepend=0.0)
+    return np.log(np.expm1(np.maximum(np.concatenate(([ratio.mean()], steps)), 1e-3)))
+
+
+def _losses(outputs: Tensor, ratio: Tensor) -> Tensor:
+    """The squared error of the ratio and the pinball loss of every quantile, [pairs]."""
     positive = softplus(outputs)
-    quantiles = positive[:, 1:].cumsum(dim=1)
-    missed = ratio[:, None] - quantiles
+    missed = ratio[:, None] - positive[:, 1:].cumsum(dim=1)
     levels = torch.tensor(LEVELS)
-    pinball = torch.maximum(levels * missed, (levels - 1) * missed).sum(dim=1).mean()
-    return smooth_l1_loss(positive[:, 0], ratio, beta=0.5) + pinball
-
-
-def _copied(network: nn.Module) -> dict[str, Floats]:
-    return {name: tensor.double().numpy().copy() for name, tensor in network.state_dict().items()}
+    size = missed.abs()
+    rounded = torch.where(size < ROUNDED, size.square() / (2 * ROUNDED) + ROUNDED / 2, size)
+    pinball = (levels - 0.5) * missed + rounded / 2
+    return (positive[:, 0] - ratio).square() + pinball.sum(dim=1)
 
 
 @final
@@ -116,12 +103,13 @@ class LengthError:
 
     absolute: float  # the mean of |expected - true|
     bias: float  # the mean of expected - true: above 0 where too long
+    relative_bias: float  # by the mean of the true lengths
 
 
 @final
 @dataclass(frozen=True)
 class LengthReport:
-    """A length predictor on one text, beside a fixed ratio and a straight line fitted to the training pairs."""
+    """A length predictor on one text, beside a fixed ratio and a straight line fitted to the same pairs."""
 
     pairs: int
     mean_length: float  # tokens, </s> counted
@@ -131,15 +119,17 @@ class LengthReport:
     calibration: dict[float, float]  # quantile -> share of translations that do not exceed it
 
 
-def report(predictor: MLPLength, train: LengthSample, test: LengthSample) -> LengthReport:
-    """Measure a predictor on test pairs; ratio and line come from the training pairs."""
+def report(predictor: LinearLength, texts: Sequence[LengthSample], test: LengthSample) -> LengthReport:
+    """Measure a predictor on test pairs; ratio and line come from the pairs that it was fitted to."""
+    train = concatenate(texts)
     ratio = train.target.sum() / train.source.sum()
     inputs = np.stack((train.source, np.ones(len(train.source))), axis=1)
     (slope, offset), *_ = np.linalg.lstsq(inputs, train.target, rcond=None)
 
     def error(expected_length: Floats) -> LengthError:
         difference = expected_length - test.target
-        return LengthError(float(np.abs(difference).mean()), float(difference.mean()))
+        bias = float(difference.mean())
+        return LengthError(float(np.abs(difference).mean()), bias, bias / float(test.target.mean()))
 
     return LengthReport(
         pairs=len(test.source),
