@@ -246,7 +246,12 @@ def compare(shared: SharedInput, comparison: Comparison, rounds: int, console: C
     """Print the times and their ratios."""
     shared, few = shared.first(comparison.lines), shared.first(2)
     for name in comparison.systems:
-        LOADERS[name](few, comparison.batch)(2)  # warms up
+        try:
+            LOADERS[name](few, comparison.batch)(2)  # warms up
+        except uncurse.UncurseError as error:  # there may be no vocabulary selector
+            console.print(f"{name} is left out: {error}", highlight=False)
+            kept = {pair: each for pair, each in comparison.bars.items() if name not in pair}
+            comparison = replace(comparison, bars=kept)
     running = {name: LOADERS[name](shared, comparison.batch) for name in comparison.systems}
     spent: dict[tuple[str, int], list[float]] = {}
     outputs: dict[tuple[str, int], Outputs] = {}
