@@ -74,6 +74,23 @@ def test_a_class_name_occurs_once() -> None:
     assert not {name for name, count in names.items() if count > 1}
 
 
+def test_values_of_many_fields_are_built_by_keyword() -> None:
+    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in ROOT.rglob("*.py")}
+    nodes = [(path, node) for path, tree in trees.items() for node in ast.walk(tree)]
+    values = {
+        node.name
+        for _, node in nodes
+        if isinstance(node, ast.ClassDef) and any("dataclass" in ast.unparse(each) for each in node.decorator_list)
+    }
+    by_place = {
+        f"{path.name}:{node.lineno}: {node.func.id}"
+        for path, node in nodes
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in values
+        if len(node.args) > 4 and not any(isinstance(each, ast.Starred) for each in node.args)
+    }
+    assert not by_place
+
+
 def test_the_core_imports_nothing_heavier_than_numpy() -> None:
     code = "import sys, uncurse, uncurse.testing; print(sorted({name.split('.')[0] for name in sys.modules}))"
     loaded = ast.literal_eval(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout)

@@ -93,7 +93,7 @@ def translate(
     if workers and not engine:
         raise UncurseError("--workers needs --engine ray")
     options = TranslationOptions(
-        decoding=Decoding(beam_size, score, stop, n_best, slots),
+        decoding=Decoding(beam_size=beam_size, score=score, stop=stop, n_best=n_best, slots=slots),
         max_length=None if max_length is None else parse_max_length(max_length),
         min_length=min_length,
         length_ratio=length_ratio,
@@ -109,7 +109,9 @@ def translate(
     )
     as_records = json or (out is not None and CorpusFormat.of(out) is not CorpusFormat.TEXT)
     style = Style.JSON if as_records else Style.TEXT if n_best == 1 else Style.N_BEST
-    task = TranslateTask(Corpus(files or ()), model_options, options, style, threads)
+    task = TranslateTask(
+        corpus=Corpus(files or ()), model=model_options, options=options, style=style, threads=threads
+    )
     if out is None:
         task.to_standard_output()
     else:

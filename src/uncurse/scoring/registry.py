@@ -67,7 +67,7 @@ def parameter(
     grid: tuple[float, ...] = (),
 ) -> Any:  # noqa: ANN401  (a dataclass field stands for a value of the annotated type)
     """Declare a field of a method as a parameter with a meaning, a range and, if it is to be tuned, a grid."""
-    declared = Parameter(meaning, low, high, low_open, grid)
+    declared = Parameter(meaning=meaning, low=low, high=high, low_open=low_open, grid=grid)
     return dataclasses.field(default=default, metadata={"parameter": declared})
 
 

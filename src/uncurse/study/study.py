@@ -173,7 +173,13 @@ class Study:
 
     def _recording(self, sentences: tuple[Sentence, ...], beam_size: int) -> Recording:
         slots = Slots.parse(self.plan.slots)
-        return Recording(self.model.signature, sentences, beam_size, slots, self.plan.threads)
+        return Recording(
+            model=self.model.signature,
+            sentences=sentences,
+            beam_size=beam_size,
+            slots=slots,
+            threads=self.plan.threads,
+        )
 
 
 def load_study(plan: Plan, data: Path, folder: Path) -> Study:

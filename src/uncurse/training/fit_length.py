@@ -76,7 +76,13 @@ def fit_length(samples: Sequence[LengthSample]) -> LinearLength:
         return loss
 
     optimizer.step(closure)  # type: ignore[no-untyped-call]
-    return LinearLength(LEVELS, mean, scale, weight.detach().double().numpy(), bias.detach().double().numpy())
+    return LinearLength(
+        levels=LEVELS,
+        mean=mean,
+        scale=scale,
+        weight=weight.detach().double().numpy(),
+        bias=bias.detach().double().numpy(),
+    )
 
 
 def _constant(ratio: Floats) -> Floats:

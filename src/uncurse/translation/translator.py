@@ -123,7 +123,7 @@ class Translator:
             raise UncurseError("lines must be a list of lines, not one string")
         most = parse_max_length(max_length) if isinstance(max_length, str | int) else max_length
         options = TranslationOptions(
-            decoding=Decoding(beam_size, score, stop, n_best, slots),
+            decoding=Decoding(beam_size=beam_size, score=score, stop=stop, n_best=n_best, slots=slots),
             max_length=most,
             min_length=min_length,
             length_ratio=length_ratio,
@@ -229,7 +229,13 @@ class Translator:
         self, line: str, sentence: Sentence, result: Result, source_truncated: bool = False
     ) -> Translation:
         """The texts of what a search found."""
-        return Translation(line, self._texts(sentence, result), result, sentence.expected_length, source_truncated)
+        return Translation(
+            source=line,
+            texts=self._texts(sentence, result),
+            result=result,
+            expected_length=sentence.expected_length,
+            source_truncated=source_truncated,
+        )
 
     def _texts(self, sentence: Sentence, result: Result) -> tuple[str, ...]:
         return tuple(self._target.decode((*sentence.prefix, *each.tokens)) for each in result.hypotheses)

@@ -55,9 +55,11 @@ class BeamTree:
         rows = np.arange(len(prompts))
         path = np.empty((len(prompts), 0), dtype=np.int64)
         if embeddings is None:
-            return BeamTree(mask, rows, path, fed, DynamicCache())
+            return BeamTree(prompt_mask=mask, sentence=rows, path=path, fed=fed, cache=DynamicCache())
         embedded = pad_sequence(list(embeddings), batch_first=True, padding_side="left")
-        return BeamTree(mask, rows, path, fed[:, :0], DynamicCache(), embedded)
+        return BeamTree(
+            prompt_mask=mask, sentence=rows, path=path, fed=fed[:, :0], cache=DynamicCache(), embeddings=embedded
+        )
 
     def __len__(self) -> int:
         return len(self.sentence)

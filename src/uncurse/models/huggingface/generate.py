@@ -140,7 +140,11 @@ def beam_search(
     if score is None and not lengths.known:
         score = call.default_score
     decoding = Decoding(
-        call.default_beam_size if beam_size is None else beam_size, score, stop, n_best, slots
+        beam_size=call.default_beam_size if beam_size is None else beam_size,
+        score=score,
+        stop=stop,
+        n_best=n_best,
+        slots=slots,
     ).with_score(knows_length=lengths.known)
     processors = call.acting(logits_processor)
     constraints = Constraints(constraint, prefix_functions(processors))

@@ -30,7 +30,7 @@ def gains_table(findings: Findings, name: str) -> Table:
     )
     title = f"Gain over {norm} by how short its outputs are, {name}, b = {size}"
     columns = ("|y| / L", "sentences", *(method.label for method in methods))
-    return Table(f"gains-{name}", title, columns, rows_of(rows), note)
+    return Table(name=f"gains-{name}", title=title, columns=columns, rows=rows_of(rows), note=note)
 
 
 def degenerate_table(findings: Findings) -> Table:
@@ -41,7 +41,13 @@ def degenerate_table(findings: Findings) -> Table:
         rows.append([str(size), *(f"{share(each.empty)} / {share(each.repeating)}" for each in measures)])
     note = "An output repeats itself if a run of four words occurs three times or more."
     columns = ("b", *(method.label for method in findings.methods))
-    return Table("degenerate", "Empty / repeating outputs on test", columns, rows_of(rows), note)
+    return Table(
+        name="degenerate",
+        title="Empty / repeating outputs on test",
+        columns=columns,
+        rows=rows_of(rows),
+        note=note,
+    )
 
 
 def stopping_table(findings: Findings) -> Table:
@@ -55,7 +61,7 @@ def stopping_table(findings: Findings) -> Table:
         rows.append([findings.label(method), *texts])
     note = "Lost: sentences for which something with a better score finishes after the rule has stopped."
     title = f"BLEU / lost optima of every stopping rule, test, b = {findings.study.plan.display_beam_size}"
-    return Table("stopping", title, ("", *rules), rows_of(rows), note)
+    return Table(name="stopping", title=title, columns=("", *rules), rows=rows_of(rows), note=note)
 
 
 def max_lengths_table(findings: Findings) -> Table:
@@ -103,7 +109,13 @@ def errors_table(findings: Findings) -> Table:
         " scores lower. Proved: by the certificate. True optima that no beam of this size finishes, among short"
         f" sentences whose optimum an exact search has proved: {'; '.join(known)}."
     )
-    return Table("errors", "Search errors, model errors and certificates on test", columns, rows_of(rows), note)
+    return Table(
+        name="errors",
+        title="Search errors, model errors and certificates on test",
+        columns=columns,
+        rows=rows_of(rows),
+        note=note,
+    )
 
 
 def lengths_table(findings: Findings) -> Table:
@@ -121,7 +133,7 @@ def lengths_table(findings: Findings) -> Table:
         " length."
     )
     heads = (*columns, *(f"≤ {each}" for each in names))
-    return Table("lengths", "Expected lengths", heads, rows_of(rows), note)
+    return Table(name="lengths", title="Expected lengths", columns=heads, rows=rows_of(rows), note=note)
 
 
 def true_lengths_table(findings: Findings) -> Table:
@@ -139,7 +151,7 @@ def true_lengths_table(findings: Findings) -> Table:
     columns = ("", *(f"{name}, {what}" for name in SETS for what in ("expected", "true")))
     note = "True: L is the mean length of the references; everything else, R too, is as it was."
     title = f"BLEU (length ratio) with expected and with true lengths, b = {size}"
-    return Table("true-lengths", title, columns, rows_of(rows), note)
+    return Table(name="true-lengths", title=title, columns=columns, rows=rows_of(rows), note=note)
 
 
 def tuning_table(findings: Findings) -> Table:
@@ -163,7 +175,7 @@ def tuning_table(findings: Findings) -> Table:
         "The perceptron (Murray and Chiang 2018) makes outputs as long as references, on average. What would have"
         " been best on test shows how much the choice on dev loses; it is used nowhere."
     )
-    return Table("tuning", "Parameters chosen on dev", columns, rows_of(rows), note)
+    return Table(name="tuning", title="Parameters chosen on dev", columns=columns, rows=rows_of(rows), note=note)
 
 
 def costs_table(findings: Findings) -> Table:
@@ -185,4 +197,6 @@ def costs_table(findings: Findings) -> Table:
         f" one, would have taken {findings.rows_one_by_one / 1e6:.2f} million rows; the recorded searches took"
         f" {findings.rows_recorded / 1e6:.2f} million."
     )
-    return Table("costs", "What a live search costs, on test", columns, rows_of(rows), note)
+    return Table(
+        name="costs", title="What a live search costs, on test", columns=columns, rows=rows_of(rows), note=note
+    )

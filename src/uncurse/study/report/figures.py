@@ -47,8 +47,12 @@ def _curse(findings: Findings) -> Figure:
     sizes = findings.study.plan.all_beam_sizes
     raw = look_of(next(method for method in findings.methods if method.name == RAW))
     looks = {
-        "dev": Look(f"{raw.label} on dev", raw.colour, raw.marker, raw.line, raw.size),
-        "test": Look(f"{raw.label} on test", raw.colour, raw.marker, SOLID, raw.size),
+        "dev": Look(
+            label=f"{raw.label} on dev", colour=raw.colour, marker=raw.marker, line=raw.line, size=raw.size
+        ),
+        "test": Look(
+            label=f"{raw.label} on test", colour=raw.colour, marker=raw.marker, line=SOLID, size=raw.size
+        ),
     }
     figure, panels = stacked((1.4, 1.15, 1.35))
     handles = {}

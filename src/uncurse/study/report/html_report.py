@@ -102,7 +102,9 @@ def _signatures(findings: Findings) -> Table:
     )
     groups = (f"score, beam sizes {', '.join(map(str, plan.beam_sizes_of(group)))}" for group in GROUPS)
     note = "Parameters were tuned on dev for each group; every beam size uses those of the nearer group."
-    return Table("methods", "Methods", ("method", "stopping rule", *groups), rows, note)
+    return Table(
+        name="methods", title="Methods", columns=("method", "stopping rule", *groups), rows=rows, note=note
+    )
 
 
 def _table(table: Table) -> str:

@@ -75,4 +75,6 @@ def look_of(method: StudyMethod) -> Look:
     turn = method.place // len(_PALETTE)
     colour, _, _, dashes = _PALETTE[method.place % len(_PALETTE)]
     _, marker, size, _ = _PALETTE[(method.place + 5 * turn) % len(_PALETTE)]
-    return Look(method.label, colour, marker, SOLID if method.reads_length else dashes, size)
+    return Look(
+        label=method.label, colour=colour, marker=marker, line=SOLID if method.reads_length else dashes, size=size
+    )

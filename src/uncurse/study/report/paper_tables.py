@@ -117,7 +117,7 @@ def _means_table(
         f" {findings.label(NORM)} with beam-full on the same set and beams (paired bootstrap,"
         f" p < {SIGNIFICANT:g}). Parameters were chosen on dev, separately for small and large beams."
     )
-    return Table(table, title, columns, rows_of(cells), note, strong)
+    return Table(name=table, title=title, columns=columns, rows=rows_of(cells), note=note, strong=strong)
 
 
 def differences_table(findings: Findings, name: str) -> Table:
@@ -136,7 +136,9 @@ def differences_table(findings: Findings, name: str) -> Table:
             rows.append(cells)
     columns = ("", "beams", *(text for other in (NORM, RAW) for text in (f"against {findings.label(other)}", "p")))
     note = "BLEU; paired bootstrap, 1,000 samples; in brackets the 95 % interval. Both sides have the same beams."
-    return Table(f"differences-{name}", f"Differences on {name}", columns, rows_of(rows), note)
+    return Table(
+        name=f"differences-{name}", title=f"Differences on {name}", columns=columns, rows=rows_of(rows), note=note
+    )
 
 
 def widening_table(findings: Findings, name: str) -> Table:
@@ -187,7 +189,13 @@ def eos_positions_table(findings: Findings) -> Table:
         f"{name} {found[name].sentences} of {len(findings.study.test_sets[name].lines)}" for name in SETS
     )
     note = f"Mean step over the sentences that finish three hypotheses at every one of these beam sizes: {counts}."
-    return Table("eos-positions", "The first, second and third </s>", columns, rows_of(rows), note)
+    return Table(
+        name="eos-positions",
+        title="The first, second and third </s>",
+        columns=columns,
+        rows=rows_of(rows),
+        note=note,
+    )
 
 
 def deciles_table(findings: Findings) -> Table:

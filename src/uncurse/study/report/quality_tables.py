@@ -29,7 +29,9 @@ def chrf_table(findings: Findings) -> Table:
             cells.append(f"{metrics[name].corpus_score(texts, None).score:.2f}")
         rows.append(cells)
     columns = ("", *(f"{name}, b = {size}" for name, size in places))
-    return Table("chrf", "chrF", columns, rows_of(rows), str(metrics["test"].get_signature()))
+    return Table(
+        name="chrf", title="chrF", columns=columns, rows=rows_of(rows), note=str(metrics["test"].get_signature())
+    )
 
 
 def similarity_table(findings: Findings) -> Table:
@@ -67,4 +69,4 @@ def similarity_table(findings: Findings) -> Table:
         " references, mean over sentences; an empty output has 0. Differences from"
         f" {findings.label(NORM)}, with the 95 % interval of a paired bootstrap."
     )
-    return Table("similarity", title, columns, rows_of(rows), note)
+    return Table(name="similarity", title=title, columns=columns, rows=rows_of(rows), note=note)
