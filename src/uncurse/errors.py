@@ -30,6 +30,8 @@ REASONS: Final[Mapping[str, str]] = {
     "finite_number": "it must be a finite number",
     "string_type": "it must be a string",
     "list_type": "it must be a list",
+    "too_short": "it must have at least {min_length} item",
+    "string_pattern_mismatch": "it must not be empty",  # the one pattern: some character that is not a space
     "greater_than": "it must be more than {gt}",
     "greater_than_equal": "it must be at least {ge}",
     "less_than_equal": "it must be at most {le}",

@@ -12,7 +12,7 @@ from uncurse.arrays import Bools, Floats, Ints
 from uncurse.scoring import stopping
 from uncurse.scoring.evidence import Evidence
 from uncurse.scoring.rescorer import Paths, Rescorer, Source
-from uncurse.search import beam, history, ranking
+from uncurse.search import history, ranking
 
 
 def bound_one_length_short() -> None:
@@ -63,7 +63,7 @@ def ties_reversed() -> None:
     def top_k(values: Floats, count: int, keys: Callable[[Ints, Ints], ranking.Keys]) -> Ints:
         return right(values, count, lambda rows, columns: tuple(-key for key in keys(rows, columns)))
 
-    beam.top_k = top_k  # type: ignore[attr-defined]
+    ranking.top_k = top_k
 
 
 CAUGHT_BY = {  # where to look first, to save time: others catch them too

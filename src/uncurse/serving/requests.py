@@ -40,6 +40,7 @@ def _encodable(text: str) -> str:
 
 
 Line = Annotated[str, AfterValidator(_encodable)]
+NonEmptyLine = Annotated[str, Field(pattern=r"\S"), AfterValidator(_encodable)]
 Count = Annotated[int, Field(ge=1, le=MAX_COUNT), BeforeValidator(_integer)]
 BeamSizeField = Annotated[
     Count | None,
@@ -99,8 +100,10 @@ class TranslationRequest(BaseModel):
     )
     length_ratio: LengthRatioField = None
     target_prefix: Line = Field(default="", description="How each translation must begin.")
-    only: list[Line] | None = Field(default=None, description="The translations that are allowed; null: all.")
-    ban: list[Line] = Field(default=[], description="Texts that no translation contains as whole words.")
+    only: Annotated[list[NonEmptyLine], Field(min_length=1)] | None = Field(
+        default=None, description="The translations that are allowed; null: all."
+    )
+    ban: list[NonEmptyLine] = Field(default=[], description="Texts that no translation contains as whole words.")
     no_repeat_ngram: Annotated[int, Field(ge=0, le=MAX_COUNT), BeforeValidator(_integer)] = Field(
         default=0, description="No translation has so many tokens in a row twice; 0: any may."
     )
