@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -81,9 +82,27 @@ class Transitions:
         return np.searchsorted(self.node, np.arange(self.nodes + 1))
 
 
+class GraphConstraint(Constraint):
+    """A constraint whose allowed outputs are the paths of a graph from node 0 to the end."""
+
+    @property
+    @abstractmethod
+    def _transitions(self) -> Transitions: ...
+
+    @final
+    def after(self, prefixes: Ints) -> NextTokens:
+        """The tokens on the edges of the node that each prefix leads to."""
+        return self._transitions.after(prefixes)
+
+    @final
+    def shortest(self, prefix: tuple[int, ...]) -> float:
+        """The fewest tokens from the prefix to the end of an allowed output."""
+        return self._transitions.shortest(prefix)
+
+
 @final
 @dataclass(frozen=True, init=False)
-class Trie(Constraint):
+class Trie(GraphConstraint):
     """Only the listed outputs are allowed."""
 
     outputs: tuple[tuple[int, ...], ...]  # without </s>
@@ -111,14 +130,6 @@ class Trie(Constraint):
         """The most tokens of an output, `</s>` counted."""
         return 1 + max(map(len, self.outputs))
 
-    def after(self, prefixes: Ints) -> NextTokens:
-        """The next tokens of the outputs that begin with each prefix."""
-        return self._transitions.after(prefixes)
-
-    def shortest(self, prefix: tuple[int, ...]) -> float:
-        """What is left of the shortest output with this prefix."""
-        return self._transitions.shortest(prefix)
-
     @cached_property
     def _digest(self) -> str:
         return digest(self.outputs, self.eos)
@@ -145,7 +156,7 @@ class Trie(Constraint):
 
 @final
 @dataclass(frozen=True, init=False)
-class Automaton(Constraint):
+class Automaton(GraphConstraint):
     """Only outputs whose text a regular expression matches from beginning to end are allowed."""
 
     pattern: str
@@ -170,14 +181,6 @@ class Automaton(Constraint):
     def signature(self) -> str:
         """The kind and a digest of pattern and vocabulary."""
         return f"regex-{self._digest}"
-
-    def after(self, prefixes: Ints) -> NextTokens:
-        """The tokens after which a match is still possible, and `</s>` after a match."""
-        return self._transitions.after(prefixes)
-
-    def shortest(self, prefix: tuple[int, ...]) -> float:
-        """The fewest tokens to a match."""
-        return self._transitions.shortest(prefix)
 
     @cached_property
     def _digest(self) -> str:
