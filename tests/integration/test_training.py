@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from support.toy_corpus import write_task
 from tensorboard.backend.event_processing.event_accumulator import (  # type: ignore[import-untyped]
     EventAccumulator,
@@ -21,6 +22,7 @@ from tensorboard.backend.event_processing.event_accumulator import (  # type: ig
 
 from uncurse.cli import main
 from uncurse.errors import UncurseError
+from uncurse.models.lstm.folder import load_folder
 from uncurse.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from uncurse.training.data import SentencePairs, TrainingBatch
 from uncurse.training.loop import DivergedError, Trainer
@@ -77,6 +79,35 @@ def test_an_interrupted_run_reaches_the_same_weights(
     assert [line.split(",")[0] for line in log[0].splitlines()] == [
         line.split(",")[0] for line in log[1].splitlines()
     ]
+
+
+def test_an_unfinished_run_can_be_exported(
+    tmp_path: Path, recipe: Recipe, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The model has the best weights so far, and the run can still go on."""
+    command = ["train", str(tmp_path / "recipe.toml"), "--data", str(tmp_path), "--out", str(tmp_path / "run")]
+    with pytest.raises(SystemExit, match="2"):
+        main([*command, "--export"])
+    assert "has no weights to export" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+    batch, calls = SentencePairs.batch, itertools.count(1)
+
+    def interrupting(self: SentencePairs, chosen: Sequence[int]) -> TrainingBatch:
+        if next(calls) == 10:  # in the second of two epochs; the dev pairs were scored after the first
+            signal.raise_signal(signal.SIGTERM)
+        return batch(self, chosen)
+
+    monkeypatch.setattr(SentencePairs, "batch", interrupting)
+    with pytest.raises(KeyboardInterrupt):
+        Trainer(recipe, tmp_path, tmp_path / "run").run()
+    monkeypatch.undo()
+    last = (tmp_path / "run" / "last.safetensors").read_bytes()
+    main([*command, "--export"])
+    assert load_folder(tmp_path / "run" / "model").find_predictor() is not None
+    best = load_checkpoint(tmp_path / "run" / "best.safetensors")
+    weights = load_file(tmp_path / "run" / "model" / "weights.safetensors")
+    assert all(weights[name].equal(best.tensors[name].half()) for name in weights)
+    assert (tmp_path / "run" / "last.safetensors").read_bytes() == last
 
 
 def test_bfloat16_learns_and_keeps_weights_in_float32_or_is_refused(tmp_path: Path, recipe: Recipe) -> None:
