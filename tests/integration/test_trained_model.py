@@ -221,10 +221,15 @@ def test_fit_length_never_writes_into_a_bundled_or_downloaded_model(
 def test_fit_length_refuses_a_file_that_it_cannot_write_before_it_fits(
     task: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for out in (tmp_path, tmp_path / "missing" / "file"):
+    text = task / "train.source"
+    for out, message in (
+        (tmp_path, "is a folder: name a file"),
+        (tmp_path / "missing" / "file", "there is no folder"),
+        (text, "is also an input: choose another file"),
+    ):
         with pytest.raises(SystemExit):
             main(["fit-length", "--model", str(model), *text_options(task), "--out", str(out)])
-        assert f"{out} cannot be written: name a file in a folder that exists" in capsys.readouterr().err
+        assert message in capsys.readouterr().err
 
 
 def test_explain_shows_what_every_score_and_rule_does(model: Path, capsys: pytest.CaptureFixture[str]) -> None:

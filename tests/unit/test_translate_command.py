@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -136,6 +137,34 @@ def test_an_output_that_would_replace_its_input_is_refused(
         assert "is also an input: choose another file" in refused(capsys, tmp_path / "link", "--out", out)
     assert corpus.read_bytes() == before
     assert names(tmp_path) == ["corpus", "link"]
+
+
+@pytest.mark.parametrize("flag", ["--ban", "--only", "--length-predictor", "--vocabulary-selector"])
+def test_an_output_that_would_replace_what_an_option_names_is_refused(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], flag: str
+) -> None:
+    named = tmp_path / "named"
+    named.write_text("a b\n", encoding="utf-8")
+    assert "is also an input: choose another file" in refused(capsys, corpus, flag, named, "--out", named)
+    assert named.read_text(encoding="utf-8") == "a b\n"
+
+
+@pytest.mark.parametrize("arguments", [["--out", "corpus"], ["-"], ["corpus"]])
+def test_a_file_is_not_read_and_written_by_redirection(corpus: Path, arguments: list[str]) -> None:
+    before, command = corpus.read_bytes(), [sys.executable, "-m", "uncurse", "translate", *arguments]
+    with corpus.open("rb") as read, corpus.open("ab") as written:
+        done = subprocess.run(
+            command,
+            cwd=corpus.parent,
+            stdin=read,
+            stdout=subprocess.DEVNULL if "--out" in arguments else written,
+            stderr=subprocess.PIPE,
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == 2
+    assert b"is also an input: choose another file" in done.stderr
+    assert corpus.read_bytes() == before
 
 
 def test_an_output_that_is_no_file_is_refused(

@@ -50,6 +50,7 @@ def fit_length(
     threads: Threads = 0,
 ) -> None:
     """Fit a length predictor to a model, and report its error and bias on every test text."""
+    from uncurse.cli.output_path import check_output
     from uncurse.lengths.predictor_file import predictor_path, save_predictor
     from uncurse.models.load import load_model
     from uncurse.models.loaded_model import ModelOptions
@@ -60,8 +61,8 @@ def fit_length(
     own = from_model and not test_target
     tests = _texts(test_source or [], test_target or [], own, "--test-source", "--test-target")
     folder = own_folder(model, "--length-predictor") if out is None else None
-    if out is not None and (out.is_dir() or not out.absolute().parent.is_dir()):
-        raise UncurseError(f"{out} cannot be written: name a file in a folder that exists")
+    if out is not None:
+        check_output(out, (each for text in (*texts, *tests) for each in text))
     use_threads(threads)
     options = ModelOptions(model, device=device, source_lang=source_lang, target_lang=target_lang, prompt=prompt)
     loaded = load_model(options)

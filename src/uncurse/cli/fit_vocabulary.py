@@ -41,6 +41,7 @@ def fit_vocabulary(
     threads: Threads = 0,
 ) -> None:
     """Fit a vocabulary selector to a model, which translates the source text for it, and report what it misses."""
+    from uncurse.cli.output_path import check_output
     from uncurse.models.load import load_model
     from uncurse.models.loaded_model import ModelOptions
     from uncurse.models.vocabulary_selector import HasEncoderStates, save_selector, selector_path
@@ -52,8 +53,8 @@ def fit_vocabulary(
     if not 0.0 < recall <= 1.0:
         raise UncurseError(f"recall = {recall} is not allowed: it must be in (0, 1]")
     folder = own_folder(model, "--vocabulary-selection --vocabulary-selector") if out is None else None
-    if out is not None and (out.is_dir() or not out.absolute().parent.is_dir()):
-        raise UncurseError(f"{out} cannot be written: name a file in a folder that exists")
+    if out is not None:
+        check_output(out, (*source, *(test_source or ())))
     use_threads(threads)
     options = ModelOptions(model, device=device, dtype=dtype, source_lang=source_lang, target_lang=target_lang)
     loaded = load_model(options)

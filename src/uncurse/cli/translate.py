@@ -79,6 +79,7 @@ def translate(
     workers: Workers = 0,
 ) -> None:
     """Translate text line by line; each translation has a certificate that says what is proved about it."""
+    from uncurse.cli.output_path import check_output
     from uncurse.cli.translate_task import OutputFile, TranslateTask
     from uncurse.lengths.limits import parse_max_length
     from uncurse.scoring.decoding import Decoding
@@ -111,6 +112,9 @@ def translate(
     style = Style.JSON if as_records else Style.TEXT if n_best == 1 else Style.N_BEST
     task = TranslateTask(
         corpus=Corpus(files or ()), model=model_options, options=options, style=style, threads=threads
+    )
+    check_output(
+        out, (*task.corpus.files, only, ban, model_options.vocabulary_selector, model_options.length_predictor)
     )
     if out is None:
         task.to_standard_output()

@@ -39,18 +39,6 @@ class OutputFile:
     engine: str | None  # None: this process
     workers: int
 
-    def check(self, corpus: Corpus) -> None:
-        """Refuse a path that cannot be written to or must not be replaced."""
-        if not self.path.parent.is_dir():
-            raise UncurseError(f"--out {self.path}: there is no folder {self.path.parent}")
-        if self.path.is_dir():
-            raise UncurseError(f"--out {self.path} is a folder: name a file")
-        if self.path.exists() and not self.path.is_file():
-            raise UncurseError(f"--out {self.path} is not a regular file: omit --out to write to standard output")
-        for path in corpus.files:
-            if path != STANDARD_INPUT and path.exists() and self.path.exists() and path.samefile(self.path):
-                raise UncurseError(f"--out {self.path} is also an input: choose another file")
-
 
 @final
 @dataclass(frozen=True)
@@ -84,7 +72,6 @@ class TranslateTask:
 
     def to_file(self, file: OutputFile) -> None:
         """Translate a corpus into a file that appears when it is whole."""
-        file.check(self.corpus)
         if file.resume and file.path.exists() and not has_unfinished_shards(file.path):
             remove_abandoned(file.path)
             typer.echo(f"uncurse: {file.path} is already finished; remove it to translate again", err=True)
