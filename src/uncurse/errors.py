@@ -28,6 +28,7 @@ REASONS: Final[Mapping[str, str]] = {
     "float_parsing": "it must be a number",
     "float_type": "it must be a number",
     "finite_number": "it must be a finite number",
+    "bool_type": "it must be true or false",
     "string_type": "it must be a string",
     "list_type": "it must be a list",
     "too_short": "it must have at least {min_length} item",

@@ -81,7 +81,7 @@ def submit(
     batcher: Batcher, options: TranslationOptions, *lines: str, deadline: float = 1e6
 ) -> Future[list[Answer]]:
     resolved = options.resolved(batcher.translator.predictor)
-    return batcher.submit(TranslationJob(resolved), lines, deadline)
+    return batcher.submit(TranslationJob.of(resolved), lines, deadline)
 
 
 def alone(translator: Translator, options: TranslationOptions, line: str) -> Answer:

@@ -88,7 +88,7 @@ class Batcher:
                 raise ClosedError
             if len(self._queue) + len(lines) > self._limits.waiting:
                 raise BusyError(self._retry_after())
-            self._queue.extend(PendingSentence(request, index, line) for index, line in enumerate(lines))
+            self._queue.extend(PendingSentence(request, index, line, job) for index, line in enumerate(lines))
             self._changed.notify()
         return request.future
 
@@ -137,7 +137,7 @@ class Batcher:
             if overdue:
                 self._queue = deque(each for each in self._queue if not each.request.is_over(now))
         for each in overdue:
-            each.reply(partial(each.request.job.answer_late, each.line))
+            each.reply(partial(each.job.answer_late, each.line))
 
     def _admit(self) -> None:
         """Let waiting sentences join searches, in the order of the queue, as far as there is room.
@@ -164,13 +164,13 @@ class Batcher:
         by_job: dict[Job[Any], list[PendingSentence]] = {}
         for each in joining:
             if each.tokens and not each.request.future.done():
-                by_job.setdefault(each.request.job, []).append(each)
+                by_job.setdefault(each.job, []).append(each)
         self._pool.join(each for job, group in by_job.items() for each in self._prepared(job, group))
 
     def _encoded(self, pending: PendingSentence) -> tuple[int, ...]:
         """The source tokens of a sentence; one that is empty or invalid is answered at once and has none."""
         if pending.tokens is None:
-            job = pending.request.job
+            job = pending.job
             try:
                 pending.tokens = job.encode(self._translator, pending.line, pending.index, self._limits)
             except Exception as error:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, Generic, Protocol, TypeVar, final
 
 from uncurse.errors import UncurseError
-from uncurse.scoring.decoding import MAX_COUNT, Sentence
+from uncurse.scoring.decoding import MAX_COUNT, Decoding, Sentence
 from uncurse.scoring.result import Certificate, Result
 from uncurse.search.explain import Explanation, standard_scores
 from uncurse.search.record import Recorder
@@ -19,6 +19,7 @@ from uncurse.search.trace import Trace
 from uncurse.serving.errors import DeadlineError, FieldPath, InvalidFieldError
 from uncurse.serving.explain_payload import explain_payload
 from uncurse.serving.limits import ServiceLimits
+from uncurse.translation.distinct_texts import best_of_each_text, is_too_short, longer_list
 from uncurse.translation.options import TranslationOptions
 from uncurse.translation.records import record_of
 from uncurse.translation.translator import Translation, Translator, empty_translation
@@ -64,6 +65,10 @@ class Job(ABC, Generic[T]):
     @abstractmethod
     def search(self, model: StepModel[Any]) -> SteppedSearch[T]:
         """A search for this job and others with its key."""
+
+    @abstractmethod
+    def with_longer_list(self, translator: Translator, sentence: Sentence, found: T) -> Job[T] | None:
+        """The job to search again with if too few hypotheses were found, else None."""
 
     @abstractmethod
     def answer(self, translator: Translator, line: str, sentence: Sentence, found: T, in_time: bool) -> Answer:
@@ -133,11 +138,22 @@ class TranslationJob(Job[Result]):
     """Translations as `uncurse translate --json` writes them, and whether the search could come to its end."""
 
     options: TranslationOptions  # with a score
+    n_best: int  # hypotheses to search for; more than are asked for if their texts must be distinct
+
+    @staticmethod
+    def of(options: TranslationOptions) -> TranslationJob:
+        """The job that these options, which have a score, ask for."""
+        n_best = options.decoding.n_best
+        return TranslationJob(options, longer_list(n_best) if options.distinct else n_best)
 
     @property
     def search_key(self) -> Hashable:
         """The decoding; lengths belong to the sentences, and so do constraints, but one can make a search fail."""
-        return self.options.decoding, self.options.constraints
+        return self._decoding, self.options.constraints
+
+    @property
+    def _decoding(self) -> Decoding:
+        return self.options.decoding.replace(n_best=self.n_best)
 
     def field(self, index: int) -> FieldPath:
         """An item of `sentences`."""
@@ -145,12 +161,21 @@ class TranslationJob(Job[Result]):
 
     def search(self, model: StepModel[Any]) -> Search[Any]:
         """A search that is judged online."""
-        return Search(model, self.options.decoding)
+        return Search(model, self._decoding)
+
+    def with_longer_list(self, translator: Translator, sentence: Sentence, found: Result) -> TranslationJob | None:
+        """The same with a longer list, if this one has too few distinct texts."""
+        if not self.options.distinct:
+            return None
+        too_short = is_too_short(found, translator.texts(sentence, found), self.options.decoding.n_best)
+        return replace(self, n_best=longer_list(self.n_best)) if too_short else None
 
     def answer(
         self, translator: Translator, line: str, sentence: Sentence, found: Result, in_time: bool
     ) -> Answer:
         """The best translation with its certificate."""
+        if self.options.distinct:
+            found = best_of_each_text(found, translator.texts(sentence, found), self.options.decoding.n_best)
         return record_of(translator.translation(line, sentence, found)) | {"in_time": in_time}
 
     def answer_empty(self, line: str) -> Answer:
@@ -192,6 +217,9 @@ class ExplanationJob(Job[Trace]):
     def search(self, model: StepModel[Any]) -> Recorder[Any]:
         """A search to the maximum length."""
         return Recorder(model, self.options.decoding.beam_size, self.options.decoding.slots)
+
+    def with_longer_list(self, translator: Translator, sentence: Sentence, found: Trace) -> None:
+        """A recorded search has everything."""
 
     def answer(self, translator: Translator, line: str, sentence: Sentence, found: Trace, in_time: bool) -> Answer:
         """Everything that the page shows."""

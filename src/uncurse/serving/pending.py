@@ -55,9 +55,10 @@ class PendingSentence:
     request: PendingRequest
     index: int  # in the request
     line: str
+    job: Job[Any]  # the request's, until a longer list must be searched for
     tokens: tuple[int, ...] | None = None  # None: not encoded yet
     sentence: Sentence | None = None  # None: not prepared for a search yet
-    first_search: tuple[Sentence, Result | Trace] | None = None  # one that hit its maximum length and was retried
+    first_search: tuple[Sentence, Result | Trace] | None = None  # the last one, if it was not enough
 
     def reply(self, answer: Callable[[], Answer]) -> None:
         """Make the answer and note it, unless the request is over."""
@@ -71,7 +72,7 @@ class PendingSentence:
     def fail(self, error: Exception) -> None:
         """Answer the request with an error; one that is not the client's concern is logged and not told."""
         if isinstance(error, ConstraintError):
-            error = InvalidFieldError(self.request.job.field(self.index), error.reason)
+            error = InvalidFieldError(self.job.field(self.index), error.reason)
         if isinstance(error, InvalidFieldError | DeadlineError):
             self.request.fail(error)
         elif not self.request.future.done():

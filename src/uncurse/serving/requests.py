@@ -7,7 +7,16 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Annotated, Any, Literal, final
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
 
 from uncurse.errors import UncurseError
 from uncurse.lengths.limits import MaxLength, PredictedLimit, QuantileLimit, parse_max_length
@@ -30,6 +39,24 @@ def _integer(value: Any) -> Any:  # noqa: ANN401
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
+def _real(value: Any) -> Any:  # noqa: ANN401
+    """A whole number can be too large for a float, of which pydantic says that it is no number."""
+    try:
+        return float(value) if type(value) is int else value
+    except OverflowError:
+        raise UncurseError("it must be a finite number") from None
+
+
+def _number_or_text(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:  # noqa: ANN401
+    """One reason for what is neither, where pydantic has one for each, under names that no field has."""
+    try:
+        return validate(value)
+    except ValidationError:
+        raise UncurseError(
+            f"it must be a whole number in 1 … {MAX_COUNT}, or a short text: 2x+10, q0.95 or predicted"
+        ) from None
+
+
 def _encodable(text: str) -> str:
     if not text.isascii():
         try:
@@ -42,6 +69,10 @@ def _encodable(text: str) -> str:
 Line = Annotated[str, AfterValidator(_encodable)]
 NonEmptyLine = Annotated[str, Field(pattern=r"\S"), AfterValidator(_encodable)]
 Count = Annotated[int, Field(ge=1, le=MAX_COUNT), BeforeValidator(_integer)]
+# Bounds stand before the validator: pydantic leaves those behind it out of the schema.
+Ratio = Annotated[float, Field(gt=0, le=100, allow_inf_nan=False), BeforeValidator(_real)]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(_real)]
+Reward = Annotated[float, Field(ge=-1000, le=1000, allow_inf_nan=False), BeforeValidator(_real)]
 BeamSizeField = Annotated[
     Count | None,
     Field(
@@ -49,17 +80,12 @@ BeamSizeField = Annotated[
     ),
 ]
 LengthRatioField = Annotated[
-    float | None,
-    Field(
-        default=None,
-        gt=0,
-        le=100,
-        allow_inf_nan=False,
-        description="Expected target tokens per source token, instead of a predicted length.",
-    ),
+    Ratio | None,
+    Field(default=None, description="Expected target tokens per source token, instead of a predicted length."),
 ]
 MaxLengthField = Annotated[
     Count | Annotated[str, Field(max_length=40)] | None,
+    WrapValidator(_number_or_text),
     Field(
         default=None,
         description="Maximum output tokens: 100, 2x+10, q0.95 or predicted; by default q0.8, and 2x+10"
@@ -67,13 +93,8 @@ MaxLengthField = Annotated[
     ),
 ]
 DeadlineField = Annotated[
-    float | None,
-    Field(
-        default=None,
-        gt=0,
-        allow_inf_nan=False,
-        description="Seconds after which the search ends with the best so far.",
-    ),
+    Seconds | None,
+    Field(default=None, description="Seconds after which the search ends with the best so far."),
 ]
 SlotsField = Annotated[
     Literal["occupy", "refill"], Field(description="Whether a hypothesis that ends uses a slot of the beam.")
@@ -93,6 +114,7 @@ class TranslationRequest(BaseModel):
     )
     stop: str = Field(default="optimal", max_length=200, description="When the search stops; see /methods.")
     n_best: Count = Field(default=1, description="How many translations of each sentence.")
+    distinct: bool = Field(default=False, description="No text twice in an n-best list.")
     slots: SlotsField = "occupy"
     max_length: MaxLengthField = None
     min_length: Annotated[int, Field(ge=0, le=MAX_COUNT), BeforeValidator(_integer)] = Field(
@@ -137,7 +159,9 @@ class TranslationRequest(BaseModel):
             options = replace(options, min_length=self.min_length)
         with _blaming("length_ratio"):
             options = replace(options, length_ratio=self.length_ratio)
-        return TranslationJob(options.resolved(translator.predictor))
+        with _blaming("distinct"):
+            options = replace(options, distinct=self.distinct)
+        return TranslationJob.of(options.resolved(translator.predictor))
 
 
 @final
@@ -148,9 +172,7 @@ class ExplanationRequest(BaseModel):
 
     sentence: Line = Field(min_length=1, pattern=r"\S")
     beam_size: BeamSizeField = None
-    reward: float = Field(
-        default=1.0, ge=-1000, le=1000, allow_inf_nan=False, description="r, for the scores that need a reward."
-    )
+    reward: Reward = Field(default=1.0, description="r, for the scores that need a reward.")
     slots: SlotsField = "occupy"
     max_length: MaxLengthField = None
     length_ratio: LengthRatioField = None

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol, final
 
+from uncurse.scoring.decoding import Sentence
 from uncurse.scoring.result import Result
 from uncurse.search.trace import Trace
-from uncurse.serving.jobs import SteppedSearch
+from uncurse.serving.jobs import Job, SteppedSearch
 from uncurse.serving.pending import PendingSentence
 from uncurse.translation.translator import Translator
 
@@ -58,7 +59,7 @@ class SearchPool:
         """Begin to search for prepared sentences; those that decode in the same way join one search."""
         by_key: dict[Hashable, list[PendingSentence]] = {}
         for each in newcomers:
-            by_key.setdefault(each.request.job.search_key, []).append(each)
+            by_key.setdefault(each.job.search_key, []).append(each)
         for key, group in by_key.items():
             self._join(key, group)
 
@@ -79,7 +80,7 @@ class SearchPool:
         try:
             shared = self._searches.get(key)
             if shared is None:
-                shared = _SharedSearch(group[0].request.job.search(self._translator.model))
+                shared = _SharedSearch(group[0].job.search(self._translator.model))
             tickets = shared.search.join([each.sentence for each in group if each.sentence is not None])
         except Exception as error:
             for each in group:
@@ -106,8 +107,8 @@ class SearchPool:
             del shared.pending[ticket]
 
     def _end(self, shared: _SharedSearch, pending: PendingSentence, found: Result | Trace, in_time: bool) -> None:
-        """Answer a sentence, or search for it again if the default maximum length was too short for it."""
-        job, sentence = pending.request.job, pending.sentence
+        """Answer a sentence, or search for it again if its maximum length or its list was too short."""
+        job, sentence = pending.job, pending.sentence
         assert sentence is not None  # it was prepared before it joined
         if in_time:
             wider = self._translator.retry(sentence, found, job.options)
@@ -116,11 +117,24 @@ class SearchPool:
                 (ticket,) = shared.search.join([wider])
                 shared.pending[ticket] = pending
                 return
+            longer = self._longer(pending, sentence, found)
+            if longer is not None:
+                pending.job, pending.first_search = longer, (sentence, found)
+                self._join(longer.search_key, [pending])
+                return
         elif pending.first_search is not None and found.steps <= pending.first_search[1].steps:
             sentence, found = pending.first_search  # the second search has not come as far
         self.ended += 1
         self._observer.observe_end(found, in_time)
         pending.reply(partial(job.answer, self._translator, pending.line, sentence, found, in_time))
+
+    def _longer(self, pending: PendingSentence, sentence: Sentence, found: Result | Trace) -> Job[Any] | None:
+        """The job with which to search for a longer list; a failure to decode is this request's error alone."""
+        try:
+            return pending.job.with_longer_list(self._translator, sentence, found)
+        except Exception as error:
+            pending.fail(error)
+            return None
 
     def _guarded(self, key: Hashable, shared: _SharedSearch, act: Callable[[_SharedSearch], None]) -> None:
         """Do something with a search; if it fails, answer all that are in it with an error and drop it."""

@@ -167,7 +167,7 @@ class Translator:
         )
         advance(len(ready))
         given = 0
-        search = partial(distinct_texts, self._searched, self._texts) if options.distinct else self._searched
+        search = partial(distinct_texts, self._searched, self.texts) if options.distinct else self._searched
         found = search([sources[index] for index in order], options)
         for place, sentence, result in naming(found, lambda place: shard.place(order[place])):
             index = order[place]
@@ -231,13 +231,14 @@ class Translator:
         """The texts of what a search found."""
         return Translation(
             source=line,
-            texts=self._texts(sentence, result),
+            texts=self.texts(sentence, result),
             result=result,
             expected_length=sentence.expected_length,
             source_truncated=source_truncated,
         )
 
-    def _texts(self, sentence: Sentence, result: Result) -> tuple[str, ...]:
+    def texts(self, sentence: Sentence, result: Result) -> tuple[str, ...]:
+        """The text of each hypothesis."""
         return tuple(self._target.decode((*sentence.prefix, *each.tokens)) for each in result.hypotheses)
 
     def _prefix(self, options: TranslationOptions) -> tuple[int, ...]:
