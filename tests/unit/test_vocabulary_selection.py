@@ -31,6 +31,7 @@ from uncurse.models.vocabulary_selector import (
     save_selector,
     selector_path,
 )
+from uncurse.storage.array_file import load_array_file, save_array_file
 from uncurse.testing import check_step_model
 from uncurse.training.fit_vocabulary import fit_vocabulary, report
 from uncurse.training.selection_sample import SelectionSample
@@ -155,6 +156,24 @@ def test_a_selector_survives_its_file(tmp_path: Path) -> None:
         load_selector(path, "def")
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(UncurseError, match="is not a vocabulary selector"):
+        load_selector(path, "abc")
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("tokens", np.arange(34) + 0.5),
+        ("tokens", np.arange(34, dtype=np.uint64)),
+        ("bias", np.where(np.arange(34) < 2, 1e300, 0.0)),
+        ("projection", np.eye(D_MODEL)),
+    ],
+)
+def test_a_selector_with_numbers_of_another_type_is_refused(tmp_path: Path, name: str, values: Any) -> None:
+    path = tmp_path / "selector.safetensors"
+    save_selector(path, a_selector(), "abc")
+    arrays, metadata = load_array_file(path, "vocabulary selector")
+    save_array_file(path, {**arrays, name: values}, metadata)
+    with pytest.raises(UncurseError, match=f"{name} is of type {values.dtype}, and should be"):
         load_selector(path, "abc")
 
 

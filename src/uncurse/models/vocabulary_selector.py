@@ -20,6 +20,7 @@ from uncurse.errors import UncurseError
 from uncurse.storage.array_file import load_array_file, save_array_file
 
 SHIPPED: Final = Path(__file__).parent / "pretrained" / "vocabularies"  # by fingerprint of the model
+DTYPES: Final = {"tokens": np.int32, "projection": np.float16, "bias": np.float32}  # in a file
 Floats32 = NDArray[np.float32]
 
 
@@ -108,9 +109,7 @@ def selector_path(folder: Path, fingerprint: str) -> Path:
 def save_selector(path: Path, selector: VocabularySelector, fingerprint: str) -> None:
     """Write a selector with the fingerprint of its model."""
     arrays: dict[str, NDArray[Any]] = {
-        "tokens": selector.tokens.astype(np.int32),
-        "projection": selector.projection.astype(np.float16),
-        "bias": selector.bias,
+        name: getattr(selector, name).astype(dtype) for name, dtype in DTYPES.items()
     }
     save_array_file(path, arrays, {"model": fingerprint})
 
@@ -121,6 +120,9 @@ def load_selector(path: Path, fingerprint: str) -> VocabularySelector:
     try:
         if metadata["model"] != fingerprint:
             raise UncurseError(f"it was fitted to model {metadata['model']}, and this is {fingerprint}")
+        for name, dtype in DTYPES.items():
+            if arrays[name].dtype != dtype:  # a fraction is no token, and a large float64 becomes inf
+                raise UncurseError(f"{name} is of type {arrays[name].dtype}, and should be {np.dtype(dtype)}")
         return VocabularySelector(
             tokens=arrays["tokens"].astype(np.int64),
             projection=arrays["projection"].astype(np.float32),

@@ -30,14 +30,14 @@ EXPORT const char* uncurse_best_instruction_set() {
 EXPORT int32_t uncurse_max_quantized() { return MAX_QUANTIZED; }
 
 EXPORT void* uncurse_linear_new(int32_t outputs, int32_t inputs, const void* values, const float* step,
-                                const float* bias) {
-    return pack(outputs, inputs, values, step, bias);
+                                const float* bias, const int64_t* rows) {
+    return pack(outputs, inputs, values, step, bias, rows);
 }
 
 EXPORT void uncurse_linear_delete(void* linear) { release(static_cast<Linear*>(linear)); }
 
 // Changes with the interface below, so that a library built from other sources is not used.
-EXPORT int32_t uncurse_interface() { return 2; }
+EXPORT int32_t uncurse_interface() { return 3; }
 
 // config: d_model, heads, layers of the encoder and of the decoder, vocab_size, activation, pre_norm. linears: those of
 // each encoder layer (query_key_value, output, inner, outer), then of each decoder layer (and then cross_query,

@@ -14,7 +14,7 @@ from uncurse.errors import UncurseError, nearest
 
 FOLDER: Final = Path(os.environ.get("UNCURSE_KERNEL_FOLDER") or Path(__file__).parent)  # another one: for tests
 INSTRUCTION_SETS: Final = ("avx512", "avx2", "portable")
-INTERFACE: Final = 2  # of the functions, as `kernels.cpp` has it
+INTERFACE: Final = 3  # of the functions, as `kernels.cpp` has it
 WITHOUT: Final = "torch"  # as the value of the variable: PyTorch computes everything
 VARIABLE: Final = "UNCURSE_KERNELS"  # names an instruction set, for tests and comparisons
 
@@ -63,7 +63,7 @@ class Library:
         self.best_instruction_set = _function(library.uncurse_best_instruction_set, c_char_p)
         self.max_quantized: int = _function(library.uncurse_max_quantized, c_int32)()
         pointer, count = c_void_p, c_int32
-        self.linear_new = _function(library.uncurse_linear_new, pointer, count, count, pointer, pointer, pointer)
+        self.linear_new = _function(library.uncurse_linear_new, pointer, count, count, *4 * [pointer])
         self.linear_delete = _function(library.uncurse_linear_delete, None, pointer)
         self.network_new = _function(library.uncurse_network_new, pointer, pointer, c_float, *6 * [pointer])
         self.network_delete = _function(library.uncurse_network_delete, None, pointer)

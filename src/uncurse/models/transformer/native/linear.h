@@ -33,19 +33,23 @@ template <class T> T* allocate(size_t count) {
 
 inline int padded_inputs(int inputs) { return (inputs + 3) / 4 * 4; }
 
-// values: [outputs, inputs] int8 with a step for each output, or float32 with step = null.
-inline Linear* pack(int outputs, int inputs, const void* values, const float* step, const float* bias) {
+// values: [outputs, inputs] int8 with a step for each output, or float32 with step = null. rows: the outputs to pack, if
+// not all of them; vocabulary selection packs some for every sentence.
+inline Linear* pack(int outputs, int inputs, const void* values, const float* step, const float* bias,
+                    const int64_t* rows) {
     int panels = (outputs + PANEL - 1) / PANEL, padded = padded_inputs(inputs);
     size_t columns = size_t(panels) * PANEL;
     Linear* linear = new Linear{outputs, inputs, panels, nullptr, nullptr, nullptr, nullptr, allocate<float>(columns)};
-    for (size_t j = 0; j < columns; ++j) linear->bias[j] = j < size_t(outputs) ? bias ? bias[j] : 0.0f : -INFINITY;
+    auto row = [&](size_t j) { return rows ? size_t(rows[j]) : j; };
+    for (size_t j = 0; j < columns; ++j)
+        linear->bias[j] = j < size_t(outputs) ? bias ? bias[row(j)] : 0.0f : -INFINITY;
     if (!step) {
         const float* from = static_cast<const float*>(values);
         linear->floats = allocate<float>(columns * inputs);
         for (size_t j = 0; j < columns; ++j)
             for (int i = 0; i < inputs; ++i)
                 linear->floats[(j / PANEL * inputs + i) * PANEL + j % PANEL] =
-                    j < size_t(outputs) ? from[j * inputs + i] : 0.0f;
+                    j < size_t(outputs) ? from[row(j) * inputs + i] : 0.0f;
         return linear;
     }
     const int8_t* from = static_cast<const int8_t*>(values);
@@ -54,13 +58,20 @@ inline Linear* pack(int outputs, int inputs, const void* values, const float* st
     linear->sums = allocate<float>(columns);
     for (size_t j = 0; j < columns; ++j) {
         bool real = j < size_t(outputs);
+        int used = real ? inputs : 0;
+        const int8_t* given = from + (real ? row(j) * inputs : 0);
+        int8_t* to = linear->bytes + j / PANEL * padded * PANEL + j % PANEL * 4;
         int32_t total = 0;
-        for (int i = 0; i < padded; ++i) {
-            int8_t value = real && i < inputs ? from[j * inputs + i] : int8_t(0);
-            linear->bytes[(j / PANEL * (padded / 4) + i / 4) * PANEL * 4 + j % PANEL * 4 + i % 4] = value;
-            total += value;
+        for (int i = 0; i < used; ++i) total += given[i];
+        for (int i = 0; i < padded; i += 4, to += PANEL * 4) {
+            int8_t four[4] = {};
+            if (i + 4 <= used)
+                std::memcpy(four, given + i, 4);
+            else
+                for (int n = 0; i + n < used; ++n) four[n] = given[i + n];
+            std::memcpy(to, four, 4);
         }
-        linear->step[j] = real ? step[j] : 0.0f;
+        linear->step[j] = real ? step[row(j)] : 0.0f;
         linear->sums[j] = static_cast<float>(total) * linear->step[j];
     }
     return linear;

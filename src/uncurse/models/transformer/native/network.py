@@ -46,14 +46,16 @@ def address(array: Array) -> int:
 
 @final
 class PackedLayer:
-    """A linear layer packed for the kernels."""
+    """A linear layer packed for the kernels, with all outputs or some of them."""
 
-    def __init__(self, library: Library, weight: Weight, bias: Tensor | None, int8: bool) -> None:
+    def __init__(
+        self, library: Library, weight: Weight, bias: Tensor | None, int8: bool, rows: Tensor | None = None
+    ) -> None:
         values, step = weight.quantize() if int8 else (weight.dequantize(), None)
-        given = [None if part is None else part.contiguous() for part in (values, step, bias)]
+        given = [None if part is None else part.contiguous() for part in (values, step, bias, rows)]
         pointers = [None if part is None else part.data_ptr() for part in given]
         self._library, self._delete = library, library.linear_delete
-        self.outputs, self.inputs = values.shape
+        self.outputs, self.inputs = len(values) if rows is None else len(rows), values.shape[1]
         self.pointer = library.linear_new(self.outputs, self.inputs, *pointers)
 
     def __del__(self) -> None:
@@ -102,6 +104,8 @@ class _Selection:
         if int8 and output.scale is None:  # once, and not for every sentence
             values, step = output.quantize()
             output = Weight(values, 1.0 / step)
+        elif not int8:
+            output = Weight(output.dequantize())
         self._output, self._bias = output, bias
         projection = Weight(torch.from_numpy(selector.projection.T))
         self._votes = (
@@ -117,8 +121,8 @@ class _Selection:
             self._library.linear(layer.pointer, 1, len(states), address(given), 0, address(votes))
         tokens = self._selector.selected(votes, allowed)
         chosen = torch.from_numpy(tokens)
-        weight = self._output.rows(chosen)
-        return SelectedOutput(PackedLayer(self._library, weight, self._bias[chosen], self._int8), tokens)
+        layer = PackedLayer(self._library, self._output, self._bias, self._int8, chosen)
+        return SelectedOutput(layer, tokens)
 
 
 @final
