@@ -36,6 +36,8 @@ from uncurse.translation.translator import Translation
         ("[" * 100_000, "nested too deeply"),
         ('{"a":' * 100_000, "nested too deeply"),
         ('{"a": 1, "b": {"c": 1, "c": 1}}', "a key occurs twice"),
+        ('{"a": "\\ud800"}', "an unpaired surrogate"),
+        ('{"\\uDFFF": 1}', "an unpaired surrogate"),
         ("{", "Expecting"),
     ],
 )
@@ -45,7 +47,7 @@ def test_json_out_of_proportion_is_refused(text: str, complaint: str) -> None:
 
 
 def test_json_says_what_it_says() -> None:
-    text = '{"a": [1, -9223372036854775808, 9223372036854775807, 0.1, 1e300, null, true], "b": {"c": "雨"}}'
+    text = '{"a": [1, -9223372036854775808, 9223372036854775807, 0.1, 1e300, null, true], "b": "雨\\ud83d\\ude00"}'
     assert parse_json(text) == json.loads(text)
 
 
@@ -93,7 +95,7 @@ def test_a_line_without_an_end_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("records", "complaint"),
     [
-        ('{"text": "\\ud800"}', "line 1: not valid Unicode"),
+        ('{"text": "\\ud800"}', "line 1 is not valid JSON: it contains an unpaired surrogate"),
         ('{"text": "a\\nb"}', "line 1: the text has more than one line"),
         ('{"text": 7}', "line 1: 'text' is missing or is not a string"),
         ('{"text": "a", "text": "b"}', "line 1 is not valid JSON: a key occurs twice"),

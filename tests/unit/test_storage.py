@@ -16,6 +16,7 @@ from uncurse.serving.server import read_token
 from uncurse.storage.atomic import atomic_file, atomic_write, folder_lock, read_regular_file, remove_partial
 from uncurse.storage.checksums import CHECKSUM, dump_checksummed, load_checksummed
 from uncurse.storage.strict_json import parse_json, read_json
+from uncurse.text.parquet_rows import read_rows
 from uncurse.training.checkpoint import load_checkpoint
 from uncurse.training.log import read_log
 
@@ -69,7 +70,11 @@ def test_only_regular_files_of_a_sane_size_are_read(tmp_path: Path) -> None:
         read_regular_file(tmp_path / "none", 1000)
 
 
-@pytest.mark.parametrize("read", [load_checkpoint, read_log, read_token, read_json])
+def read_parquet(path: Path) -> object:
+    return next(read_rows(path, "text", "id"))
+
+
+@pytest.mark.parametrize("read", [load_checkpoint, read_log, read_token, read_json, read_parquet])
 def test_no_reader_waits_for_a_pipe(tmp_path: Path, read: Callable[[Path], object]) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(UncurseError, match="pipe is not a regular file"):

@@ -1,9 +1,10 @@
-"""JSON, read strictly: no number that is none, nothing out of all proportion, no key twice."""
+"""JSON, read strictly: no number that is none, no text that is none, nothing out of proportion, no key twice."""
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -12,6 +13,7 @@ from uncurse.storage.atomic import read_regular_file
 
 MAX_BYTES: Final = 1 << 24  # of a file; the largest vocabularies have a tenth of it
 MAX_NUMBER: Final = 1 << 63  # no count, size or id comes near
+_SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def read_json(path: Path) -> Any:  # noqa: ANN401  (JSON)
@@ -28,13 +30,16 @@ def parse_json(text: bytes | str) -> Any:  # noqa: ANN401  (JSON)
     try:
         if isinstance(text, bytes):
             text = text.decode("utf-8")
-        return json.loads(
+        found = json.loads(
             text,
             parse_constant=_refuse_constant,
             parse_float=_finite,
             parse_int=_whole,
             object_pairs_hook=_table,
         )
+        if _SURROGATE.search(text):  # most are half of a pair, which Python joins
+            _check_unicode(found)
+        return found
     except RecursionError:
         raise UncurseError("it is nested too deeply") from None
     except ValueError as error:
@@ -48,6 +53,13 @@ def in_order(content: bytes) -> bytes:
     header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
     written = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     return content[:8] + written.ljust(size) + content[8 + size :]
+
+
+def _check_unicode(found: object) -> None:
+    try:
+        json.dumps(found, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError:
+        raise UncurseError("it contains an unpaired surrogate, so it is not valid Unicode") from None
 
 
 def _refuse_constant(name: str) -> NoReturn:

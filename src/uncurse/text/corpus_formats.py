@@ -107,25 +107,17 @@ def _rows(path: Path) -> Iterator[CorpusLine]:
 def _sentence(text: Any, place: str) -> str:  # noqa: ANN401  (whatever was in the file)
     if not isinstance(text, str):
         raise UncurseError(f"{place}: {FIELD!r} is missing or is not a string")
-    text = text.rstrip("\r\n")
-    if "\n" in text or "\r" in text:
+    line: str = text.rstrip("\r\n")
+    if "\n" in line or "\r" in line:
         raise UncurseError(f"{place}: the text has more than one line")
-    if len(text) > LONGEST_LINE:
+    if len(line) > LONGEST_LINE:
         raise UncurseError(f"{place} has more than {LONGEST_LINE} characters")
-    return _valid(text, place)
+    return line
 
 
 def _id(value: Any, place: str) -> str | float | None:  # noqa: ANN401  (whatever was in the file)
-    if isinstance(value, str):
-        return _valid(value, place)
     is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if value is not None and not is_number:
+    if value is not None and not isinstance(value, str) and not is_number:
         raise UncurseError(f"{place}: {ID!r} is neither a string nor a number")
-    number: float | None = value
-    return number
-
-
-def _valid(text: str, place: str) -> str:
-    if not text.isascii() and any(0xD800 <= ord(letter) < 0xE000 for letter in text):
-        raise UncurseError(f"{place}: not valid Unicode")
-    return text
+    name: str | float | None = value
+    return name

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from uncurse.errors import UncurseError
+from uncurse.storage.atomic import open_regular_file
 
 if TYPE_CHECKING:
     import pyarrow
@@ -23,10 +25,12 @@ def read_rows(path: Path, required: str, optional: str) -> Iterator[tuple[Any, A
 
     done = 0
     try:
-        schema = pyarrow.parquet.read_schema(path)
-        columns = [name for name in (required, optional) if name in schema.names]
-        _check_columns(schema, path, required, optional)
-        with pyarrow.parquet.ParquetFile(path, buffer_size=BUFFER, pre_buffer=False) as file:
+        with (
+            open_regular_file(path, sys.maxsize) as opened,
+            pyarrow.parquet.ParquetFile(opened, buffer_size=BUFFER, pre_buffer=False) as file,
+        ):
+            columns = [name for name in (required, optional) if name in file.schema_arrow.names]
+            _check_columns(file.schema_arrow, path, required, optional)
             _check_sizes(file.metadata, path, columns)
             for batch in file.iter_batches(ROWS, columns=columns):
                 others = batch.column(optional) if optional in columns else [None] * len(batch)

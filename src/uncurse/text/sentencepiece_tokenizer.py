@@ -82,6 +82,8 @@ def load_processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
         raise UncurseError("not a SentencePiece model: the file is empty")
     try:
         return sentencepiece.SentencePieceProcessor(model_proto=model)
+    except UnicodeDecodeError:  # of SentencePiece's own message, which quotes a piece
+        raise UncurseError("not a SentencePiece model: a piece is not valid UTF-8") from None
     except RuntimeError as error:
         raise UncurseError(f"not a SentencePiece model: {_reason(error)}") from None
 
