@@ -18,6 +18,7 @@ from typing import Any
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # children are forked
 
 import numpy as np
+import safetensors.numpy
 import torch
 from fuzz.mutations import (
     Damage,
@@ -28,12 +29,22 @@ from fuzz.mutations import (
     marian_changed,
     protobuf_changed,
     safetensors_changed,
+    with_header,
 )
 from fuzz.reader import Files, Reader, array_digest, digest, files_in
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
+from support.saved_families import saved
 from support.tiny_bergamot import VOCABULARY, WEIGHTS, write_bergamot
-from support.tiny_marian import TOKENS, tiny_weights, tokenizer_model, write_ctranslate2
+from support.tiny_marian import (
+    D_MODEL,
+    EOS,
+    TOKENS,
+    VOCAB_SIZE,
+    tiny_weights,
+    tokenizer_model,
+    write_ctranslate2,
+)
 from support.toy_corpus import WORDS, translated
 
 import uncurse
@@ -41,18 +52,29 @@ import uncurse.models.download as downloads
 from uncurse.lengths.predictor_file import LENGTH, load_predictor, save_predictor
 from uncurse.lengths.predictors import LinearLength
 from uncurse.models.archive import unpack_model
+from uncurse.models.load import load_model
+from uncurse.models.loaded_model import ModelOptions
 from uncurse.models.lstm.folder import DESCRIPTION, FILES, save_model
 from uncurse.models.lstm.network import AttentionalLSTM, LSTMShape
 from uncurse.models.pretrained_models import ModelFile, PretrainedModel, SourceDistribution, Wheel
 from uncurse.models.transformer.huggingface_file import save_marian
+from uncurse.models.vocabulary_selector import VocabularySelector, save_selector, selector_path
+from uncurse.storage import array_file
 from uncurse.text.sentencepiece_tokenizer import SentencePieceTokenizer
 
 # Models: a folder that loads must also translate.
 
 
-def _translations(lines: list[str]) -> Callable[[Path], str]:
+def _translations(
+    lines: list[str], vocabulary_selection: bool = False, languages: tuple[str | None, str | None] = (None, None)
+) -> Callable[[Path], str]:
     def read(folder: Path) -> str:
-        translator = uncurse.load(folder)
+        translator = uncurse.load(
+            folder,
+            source_lang=languages[0],
+            target_lang=languages[1],
+            vocabulary_selection=vocabulary_selection,
+        )
         found = translator.translate(lines, beam_size=3, length_ratio=1.2)
         return digest(translator.signature, [each.texts for each in found])
 
@@ -98,6 +120,7 @@ def models(folder: Path) -> Iterator[Reader]:
     yield from _trained(folder / "trained")
     yield _bart(folder / "hugging face", "folder for transformers", tied=False)
     yield _bart(folder / "bart", "BART folder", tied=True)
+    yield _m2m100(folder / "m2m100")
 
 
 def _trained(folder: Path) -> Iterator[Reader]:
@@ -175,6 +198,19 @@ def _bart(folder: Path, name: str, tied: bool) -> Reader:
     )
 
 
+def _m2m100(folder: Path) -> Reader:
+    """A multilingual model, whose position tables are computed and not stored."""
+    folder.mkdir()
+    files = files_in(saved("m2m100", folder))
+    json_damage: tuple[Damage, ...] = (json_changed, json_inflated, bytes_changed)
+    damage = {
+        name: (safetensors_changed,) if name.endswith("safetensors") else json_damage
+        for name in files
+        if name.endswith(("json", "safetensors"))
+    }
+    return Reader("M2M100 folder", files, damage, _translations(["a cat", ""], languages=("en", "fr")))
+
+
 # What is written beside models.
 
 
@@ -191,7 +227,47 @@ def predictors(folder: Path) -> Iterator[Reader]:
         lengths = np.array([3, 4]), np.ones((2, 4))
         return array_digest(*(found.quantile(level, *lengths) for level in found.levels), found.predict(*lengths))
 
-    yield Reader("length predictor", files_in(folder), {LENGTH: (safetensors_changed,)}, read, checksummed=True)
+    files = files_in(folder)
+    damage: dict[str, tuple[Damage, ...]] = {LENGTH: (safetensors_changed,)}
+    yield Reader("length predictor", files, damage, read, checksummed=True)
+    yield Reader("length predictor with a right checksum", files, damage, read, repair=_with_checksum_of(LENGTH))
+
+
+def selectors(folder: Path) -> Iterator[Reader]:
+    """Selectors of a model, which must also translate with what is read."""
+    write_ctranslate2(folder / "model", tiny_weights(int8=True))
+    (folder / "sentencepiece.model").write_bytes(tokenizer_model())
+    fingerprint = load_model(ModelOptions(str(folder))).fingerprint
+    random, tokens = np.random.default_rng(1), np.arange(0, VOCAB_SIZE, 2)
+    selector = VocabularySelector(
+        tokens=tokens,
+        projection=random.normal(size=(D_MODEL, D_MODEL)).astype(np.float32),
+        bias=np.where(tokens == EOS, np.inf, -1.0).astype(np.float32),
+    )
+    name = selector_path(folder, fingerprint).name
+    save_selector(folder / name, selector, fingerprint)
+    files, read = files_in(folder), _translations(["a b c", ""], vocabulary_selection=True)
+    damage: dict[str, tuple[Damage, ...]] = {name: (safetensors_changed,)}
+    yield Reader("vocabulary selector", files, damage, read, checksummed=True)
+    yield Reader("vocabulary selector with a right checksum", files, damage, read, repair=_with_checksum_of(name))
+
+
+def _with_checksum_of(name: str) -> Callable[[Files], Files]:
+    """Get past the checksum of an array file, to see what it hides."""
+
+    def repair(files: Files) -> Files:
+        content = files.get(name, b"")
+        try:
+            size = int.from_bytes(content[:8], "little")
+            header = json.loads(content[8 : 8 + size])
+            metadata = {key: value for key, value in header["__metadata__"].items() if key != "sha256"}
+            checksum = array_file._checksum(safetensors.numpy.load(content), metadata)
+            header["__metadata__"] = {**metadata, "sha256": checksum}
+        except (KeyError, TypeError, AttributeError, ValueError, RecursionError, safetensors.SafetensorError):
+            return files  # nothing to put a checksum into
+        return {**files, name: with_header(json.dumps(header).encode(), content[8 + size :])}
+
+    return repair
 
 
 # Archives and the manifests of downloads.

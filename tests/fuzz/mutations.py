@@ -145,9 +145,9 @@ def safetensors_changed(draw: DrawFn, content: bytes) -> bytes:
     how = draw(st.sampled_from(("header", "header", "header", "fields", "length", "numbers", "anything")))
     if how == "header":
         how_changed = draw(st.sampled_from((json_changed, json_inflated)))
-        return _with_header(how_changed(draw, content[8 : 8 + size]), content[8 + size :])
+        return with_header(how_changed(draw, content[8 : 8 + size]), content[8 + size :])
     if how == "fields":
-        return _with_header(_one_field(draw, content[8 : 8 + size]), content[8 + size :])
+        return with_header(_one_field(draw, content[8 : 8 + size]), content[8 + size :])
     if how == "length":
         return struct.pack("<Q", draw(st.sampled_from(NUMBERS))) + content[8:]
     if how == "numbers":
@@ -155,7 +155,8 @@ def safetensors_changed(draw: DrawFn, content: bytes) -> bytes:
     return bytes_changed(draw, content)
 
 
-def _with_header(header: bytes, numbers: bytes) -> bytes:
+def with_header(header: bytes, numbers: bytes) -> bytes:
+    """A safetensors file."""
     return struct.pack("<Q", len(header)) + header + numbers
 
 

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pyarrow.parquet
 import torch
-from fuzz.models import archives, models, predictors, tokenizer_of
+from fuzz.models import archives, models, predictors, selectors, tokenizer_of
 from fuzz.mutations import (
     Damage,
     bytes_changed,
@@ -78,7 +78,7 @@ reward = [0.0, 0.5, 1.0]
 def readers() -> dict[str, Reader]:
     """All of them, by name."""
     found: dict[str, Reader] = {}
-    for make in (models, predictors, _traces, _studies, _training, _plain, archives):
+    for make in (models, predictors, selectors, _traces, _studies, _training, _plain, archives):
         with TemporaryDirectory() as folder:
             found |= {reader.name: reader for reader in make(Path(folder))}
     return found
