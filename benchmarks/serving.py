@@ -168,10 +168,10 @@ def answers(bench: Bench) -> bool:
             stopping = sent >= half and service.process is first
             try:
                 if own.random() < HANG_UPS:
-                    hung_up += 1
                     await client.send("POST", "/translate", body)
                     await asyncio.sleep(own.random() * 0.3)
                     client.close()
+                    hung_up += 1
                 else:
                     tally.count(line, await client.ask("POST", "/translate", body), known[kind][line])
             except (OSError, asyncio.IncompleteReadError):
