@@ -167,11 +167,26 @@ def test_fit_length_needs_nothing_but_source_text(
     assert np.abs(expected - own).mean() < 1.0
 
 
+def test_fit_length_takes_the_mean_of_own_and_given_translations(task: Path, model: Path, tmp_path: Path) -> None:
+    out, source, target = tmp_path / "predictor", task / "dev.source", tmp_path / "target"
+    translations = read_lines(task / "dev.target")
+    target.write_text("".join(f"{line} {line} {line}\n" for line in translations), encoding="utf-8")
+    files = [f"--source={source}", f"--target={target}", f"--out={out}"]
+    main(["fit-length", "--model", str(model), "--from-model", *files])
+    folder = load_folder(model)
+    sources = folder.source.encode(read_lines(source))
+    lengths = np.array([len(each) for each in sources])
+    predictor, features = load_predictor(out, folder.fingerprint), folder.model.features(sources)
+    once = np.array([len(each) for each in folder.target.encode(translations)])
+    assert predictor.predict(lengths, features).mean() == pytest.approx(2 * once.mean(), rel=0.1)
+    assert predictor.quantile(0.5, lengths, features).mean() == pytest.approx(3 * once.mean(), rel=0.1)
+
+
 @pytest.mark.parametrize(
     ("given", "complaint"),
     [
         ([], "1 texts with --source need as many with --target, not 0, or give --from-model"),
-        (["--from-model", "--target=a"], "--target cannot act: --from-model takes the model's own translations"),
+        (["--from-model", "--target=a", "--target=b"], "1 texts with --source need as many with --target, not 2"),
         (["--target=a", "--test-source=b"], "1 texts with --test-source need as many with --test-target, not 0"),
     ],
 )

@@ -90,6 +90,16 @@ def test_a_text_counts_the_same_whatever_its_size() -> None:
     assert (expected / test.target).mean() == pytest.approx(1.5, abs=0.08)
 
 
+def test_own_translations_count_for_half_of_the_ratio_and_not_for_the_quantiles() -> None:
+    references, own, test = made_up(600, 2.0, 1), made_up(200, 1.0, 2), made_up(500, 1.0, 3)
+    alone, both = fit_length([references]), fit_length([references], [own])
+    expected = both.predict(test.source, test.features)
+    assert (expected / test.target).mean() == pytest.approx(1.5, abs=0.08)
+    for level in both.levels:
+        lengths = both.quantile(level, test.source, test.features)
+        np.testing.assert_allclose(lengths, alone.quantile(level, test.source, test.features), rtol=0.03)
+
+
 def test_a_held_out_tenth_shares_no_pair_with_the_rest() -> None:
     sample = LengthSample(np.arange(20), np.arange(20), np.zeros((20, 2)))
     train, test = sample.split()

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from uncurse.training.fit_length import LengthError, LengthReport, LengthSample
 
 OWN_BEAM_SIZE: Final = 5  # for translations by the model, of which only the length counts
+OWN_LINES: Final = 400  # of each text, where they are an addition: enough, and they take longer than all else
 FILE_WIDTH: Final = 200  # of lines that do not go to a terminal
 
 
@@ -30,7 +31,11 @@ def fit_length(
         list[Path] | None, typer.Option(help="Its translation, line by line; repeated as often.")
     ] = None,
     from_model: Annotated[
-        bool, typer.Option("--from-model", help="Take the model's own translations, by length norm, instead.")
+        bool,
+        typer.Option(
+            "--from-model",
+            help="Take the model's own translations, by length norm; with --target, for half of what is expected.",
+        ),
     ] = False,
     test_source: Annotated[
         list[Path] | None,
@@ -58,8 +63,7 @@ def fit_length(
     from uncurse.training.fit_length import report
 
     texts = _texts(source, target or [], from_model, "--source", "--target")
-    own = from_model and not test_target
-    tests = _texts(test_source or [], test_target or [], own, "--test-source", "--test-target")
+    tests = _texts(test_source or [], test_target or [], from_model, "--test-source", "--test-target")
     folder = own_folder(model, "--length-predictor") if out is None else None
     if out is not None:
         check_output(out, (each for text in (*texts, *tests) for each in text))
@@ -71,7 +75,10 @@ def fit_length(
         held_out = [_sample(loaded, text, pairs) for text in tests]
     else:
         train, held_out = map(list, zip(*(sample.split() for sample in train), strict=True))
-    predictor = fit(train)
+    own: list[LengthSample] = []
+    if from_model and target:
+        own = [_sample(loaded, (each, None), min(pairs, OWN_LINES)) for each in source]
+    predictor = fit(train, own)
     path = out if folder is None else predictor_path(folder, loaded.fingerprint)
     assert path is not None
     save_predictor(path, predictor, loaded.fingerprint)
@@ -84,9 +91,7 @@ def _texts(
     sources: Sequence[Path], targets: Sequence[Path], from_model: bool, source_flag: str, target_flag: str
 ) -> list[tuple[Path, Path | None]]:
     """Each source with its translation; with None where the model is to translate it."""
-    if from_model and targets:
-        raise UncurseError(f"{target_flag} cannot act: --from-model takes the model's own translations")
-    if from_model:
+    if from_model and not targets:
         return [(source, None) for source in sources]
     if len(sources) != len(targets):
         missing = ", or give --from-model" if not targets else ""
@@ -126,7 +131,7 @@ def _own_sample(loaded: LoadedModel, source: Path, pairs: int, longest: int) -> 
     known = [(line, tokens) for line, tokens in sized if 0 < len(tokens) <= longest]
     chosen = [known[row] for row in np.random.default_rng(0).permutation(len(known))[:pairs]]
     translator = Translator(loaded.model, loaded.source, loaded.target, None)
-    options = TranslationOptions(decoding=Decoding(OWN_BEAM_SIZE, "length-norm"))
+    options = TranslationOptions(decoding=Decoding(OWN_BEAM_SIZE, "length-norm", "beam-full"))
     found = []
     with line_progress(f"translating {source.name}", len(chosen)) as advance:
         outputs = translator.stream((line for line, _ in chosen), options)

@@ -20,6 +20,7 @@ MIN_PAIRS: Final = 10
 L2: Final = 0.1  # chosen by leaving out one kind of text at a time, as all else here
 ROUNDED: Final = 0.02  # the pinball loss is smooth as near as this to its corner, for the optimizer's sake
 STEPS: Final = 150
+OWN_SHARE: Final = 0.5  # of the ratio's loss: the model's own translations, where they are given
 
 
 @final
@@ -51,27 +52,42 @@ def concatenate(samples: Sequence[LengthSample]) -> LengthSample:
     )
 
 
-def fit_length(samples: Sequence[LengthSample]) -> LinearLength:
-    """Fit ratio and quantiles to texts; each text counts the same, whatever its size."""
+def fit_length(samples: Sequence[LengthSample], own: Sequence[LengthSample] = ()) -> LinearLength:
+    """Fit ratio and quantiles to texts; each text counts the same, whatever its size.
+
+    `own` has lengths of the model's own translations. They count for half of the ratio, and not for the quantiles:
+    how long references are differs from text to text more than how long a model's translations are.
+    """
     sample = concatenate(samples)
     if len(sample.source) < MIN_PAIRS:
         raise UncurseError(
             f"{len(sample.source)} pairs are too few for a length predictor: give {MIN_PAIRS} or more"
         )
-    share = np.concatenate([np.full(len(each.source), 1 / len(samples) / len(each.source)) for each in samples])
+    share = _shares(samples)
     inputs = predictor_inputs(sample.source, sample.features)
     mean = share @ inputs
     scale = np.maximum(np.sqrt(share @ (inputs - mean) ** 2), 1e-6)
-    x = torch.from_numpy((inputs - mean) / scale).float()
-    ratio = sample.target / np.maximum(sample.source, 1)
-    weight = torch.zeros(1 + len(LEVELS), x.shape[1], requires_grad=True)
-    bias = torch.from_numpy(_constant(ratio)).float().requires_grad_()
-    truth, shares = torch.from_numpy(ratio).float(), torch.from_numpy(share).float()
+    weight = torch.zeros(1 + len(LEVELS), inputs.shape[1], requires_grad=True)
+    bias = torch.from_numpy(_constant(_ratio(sample))).float().requires_grad_()
+
+    def prepared(texts: Sequence[LengthSample]) -> tuple[Tensor, Tensor, Tensor]:
+        """Standardised inputs, ratios and shares of all pairs."""
+        pairs = concatenate(texts)
+        x = (predictor_inputs(pairs.source, pairs.features) - mean) / scale
+        return _tensor(x), _tensor(_ratio(pairs)), _tensor(_shares(texts))
+
+    x, truth, shares = prepared(samples)
+    own_x, own_truth, own_shares = prepared(own or samples)
     optimizer = torch.optim.LBFGS([weight, bias], max_iter=STEPS, line_search_fn="strong_wolfe")
 
     def closure() -> Tensor:
         optimizer.zero_grad()
-        loss = shares @ _losses(x @ weight.T + bias, truth) + L2 * weight.square().sum()
+        positive = softplus(x @ weight.T + bias)
+        own_ratio = softplus(own_x @ weight[0] + bias[0])
+        loss = shares @ _pinball(positive[:, 1:].cumsum(dim=1), truth)
+        loss = loss + (1 - OWN_SHARE) * (shares @ (positive[:, 0] - truth).square())
+        loss = loss + OWN_SHARE * (own_shares @ (own_ratio - own_truth).square())
+        loss = loss + L2 * weight.square().sum()
         loss.backward()  # type: ignore[no-untyped-call]
         return loss
 
@@ -85,21 +101,34 @@ def fit_length(samples: Sequence[LengthSample]) -> LinearLength:
     )
 
 
+def _ratio(sample: LengthSample) -> Floats:
+    """Target tokens per source token, [pairs]."""
+    ratio: Floats = sample.target / np.maximum(sample.source, 1)
+    return ratio
+
+
+def _shares(samples: Sequence[LengthSample]) -> Floats:
+    """How much each pair counts, [pairs of all texts]."""
+    return np.concatenate([np.full(len(each.source), 1 / len(samples) / len(each.source)) for each in samples])
+
+
+def _tensor(values: Floats) -> Tensor:
+    return torch.from_numpy(values).float()
+
+
 def _constant(ratio: Floats) -> Floats:
     """The outputs that give every source the same ratio and quantiles: where fitting starts, [1 + levels]."""
     steps = np.diff(np.quantile(ratio, LEVELS), prepend=0.0)
     return np.log(np.expm1(np.maximum(np.concatenate(([ratio.mean()], steps)), 1e-3)))
 
 
-def _losses(outputs: Tensor, ratio: Tensor) -> Tensor:
-    """The squared error of the ratio and the pinball loss of every quantile, [pairs]."""
-    positive = softplus(outputs)
-    missed = ratio[:, None] - positive[:, 1:].cumsum(dim=1)
+def _pinball(quantiles: Tensor, ratio: Tensor) -> Tensor:
+    """The sum of the pinball losses of all quantiles, [pairs]."""
+    missed = ratio[:, None] - quantiles
     levels = torch.tensor(LEVELS)
     size = missed.abs()
     rounded = torch.where(size < ROUNDED, size.square() / (2 * ROUNDED) + ROUNDED / 2, size)
-    pinball = (levels - 0.5) * missed + rounded / 2
-    return (positive[:, 0] - ratio).square() + pinball.sum(dim=1)
+    return ((levels - 0.5) * missed + rounded / 2).sum(dim=1)
 
 
 @final
