@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from uncurse.constraints.automaton import Automaton, Trie
 from uncurse.constraints.constraint import AllOf, Constraint, NextTokens
 from uncurse.constraints.phrases import BannedPhrases, NoRepeatNgram
-from uncurse.errors import UncurseError
+from uncurse.errors import UncurseError, needs_extra
 from uncurse.lengths.limits import parse_max_length
 from uncurse.lengths.predictors import FixedRatio, LengthPredictor
 from uncurse.scoring.decoding import Decoding, Sentence, Slots
@@ -45,15 +45,16 @@ def load(
     vocabulary_selector: Path | str | None = None,
     length_predictor: Path | str | None = None,
 ) -> Translator:
-    """Load a translator by model name or folder; by default the small bundled model.
+    """Load a translator; by default the small bundled model.
 
-    `dtype` is float32, int8, bfloat16 or float16 for Marian models. Models of several languages need
+    `model` is a name that `uncurse models` lists, a folder, or owner/name on the hub. `device` is cpu, cuda,
+    cuda:1 or mps. `dtype` is float32, int8, bfloat16 or float16 for Marian models. Multilingual models need
     `target_lang`, and some `source_lang`. Decoder-only models need a `prompt`, such as "Translate to English:
-    {text}\\nEnglish:". `without_script="cjk"`, say, forbids output tokens in that script
-    (Marian models only). `vocabulary_selection` computes only the output tokens that a selector expects for a
-    sentence, which is faster (Marian models only); `vocabulary_selector` is a file that `uncurse fit-vocabulary`
-    wrote, if it is not in the model's folder. `length_predictor` is a file that `uncurse fit-length` wrote. Needs
-    the extra `translate`, and `huggingface` for models that run in transformers.
+    {text}\\nEnglish:". A `without_script` such as "cjk" forbids output tokens in that script (Marian models
+    only). `vocabulary_selection` computes only the output tokens that a selector expects for a sentence, which is
+    faster (Marian models only); `vocabulary_selector` is a file that `uncurse fit-vocabulary` wrote, if it is not
+    in the model's folder. `length_predictor` is a file that `uncurse fit-length` wrote. Needs the extra
+    `translate`, and `huggingface` for models that run in transformers.
     """
     from uncurse.models.loaded_model import ModelOptions  # PyTorch is imported only where it is needed
     from uncurse.translation.translator import load_translator
@@ -70,7 +71,8 @@ def load(
         vocabulary_selector=None if vocabulary_selector is None else str(vocabulary_selector),
         length_predictor=None if length_predictor is None else str(length_predictor),
     )
-    return load_translator(options)
+    with needs_extra("translate"):
+        return load_translator(options)
 
 
 __all__ = [

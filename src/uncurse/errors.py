@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any, Final
 
@@ -45,6 +46,10 @@ class UncurseError(ValueError):
     """Something that was given cannot be used: an option, an input or a file."""
 
 
+class MissingExtraError(UncurseError, ModuleNotFoundError):
+    """Packages of an optional extra are not installed."""
+
+
 def nearest(name: str, allowed: Iterable[str]) -> str:
     """The end of an error message: the valid name most like a wrong one, or all of them."""
     names = list(allowed)
@@ -62,16 +67,32 @@ def plain_reason(error: Mapping[str, Any]) -> str:
     return reason.format(**error.get("ctx", {}))
 
 
-def missing_extra(error: ModuleNotFoundError) -> UncurseError | None:
-    """What to install for a module that could not be imported; None if no extra brings it."""
+def missing_extra(error: ModuleNotFoundError, needed: str = "translate") -> MissingExtraError | None:
+    """What to install for a module that could not be imported; None if no extra brings it.
+
+    It is the extra that is needed if that brings the module, so that extras are not named one after the other.
+    """
     wanted = (error.name or "").partition(".")[0]
-    for extra, (_, modules) in EXTRAS.items():
+    for extra in (needed, *EXTRAS):
+        modules = list(_modules_of(extra))
         if wanted in modules:
-            missing = [module for module in _modules_of(extra) if module == wanted or not _is_installed(module)]
+            missing = [module for module in modules if module == wanted or not _is_installed(module)]
             names = " and ".join(filter(None, (", ".join(missing[:-1]), missing[-1])))
             are = "is" if len(missing) == 1 else "are"
-            return UncurseError(f"{names} {are} not installed; this needs: pip install 'uncurse[{extra}]'")
+            return MissingExtraError(f"{names} {are} not installed; this needs: pip install 'uncurse[{extra}]'")
     return None
+
+
+@contextmanager
+def needs_extra(extra: str) -> Iterator[None]:
+    """Say what to install where the block imports a module that is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        missing = None if isinstance(error, MissingExtraError) else missing_extra(error, extra)
+        if missing is None:
+            raise
+        raise missing from None
 
 
 def _modules_of(extra: str) -> Iterator[str]:

@@ -120,6 +120,15 @@ sys.meta_path.insert(0, Missing())
 """
 
 
+PLAN = """
+title = "A study"
+model = "zh-en-small"
+beam_sizes = [1]
+dev = {source = "a", references = ["b"]}
+test = {source = "a", references = ["b"]}
+"""
+
+
 def without(*modules: str) -> str:
     return WITHOUT.format(missing=set(modules))
 
@@ -146,6 +155,11 @@ def test_the_modules_of_every_extra_are_those_of_the_package() -> None:
         (["fastapi", "prometheus_client", "uvicorn"], ["serve"], "serve"),
         (["ray"], ["translate", "--engine", "ray", "--out", "{folder}/out"], "ray"),
         (["transformers"], ["translate", "--model", "{folder}/t5"], "huggingface"),
+        (["torch", "ray"], ["translate", "--engine", "ray", "--out", "{folder}/out"], "ray"),
+        (["pyarrow"], ["translate", "--out", "{folder}/out.parquet"], "ray"),
+        (["torch", "sacrebleu", "tensorboard"], ["train", "recipe.toml", "--out", "{folder}/out"], "train"),
+        (["torch", "sacrebleu"], ["study", "plan", "{folder}/plan.toml", "--out", "{folder}/out"], "study"),
+        (["torch", "sacrebleu"], ["study", "run", "{folder}/plan.toml", "--out", "{folder}/out"], "study"),
     ],
 )
 def test_a_missing_extra_is_one_line_with_all_that_is_missing(
@@ -153,11 +167,31 @@ def test_a_missing_extra_is_one_line_with_all_that_is_missing(
 ) -> None:
     (tmp_path / "t5").mkdir()
     (tmp_path / "t5" / "config.json").write_text('{"model_type": "t5"}', encoding="utf-8")
+    (tmp_path / "plan.toml").write_text(PLAN, encoding="utf-8")
     done = uncurse(*(each.format(folder=tmp_path) for each in arguments), code=without(*missing), text="a\n")
     said = one_line(done)
     assert f"pip install 'uncurse[{extra}]'" in said
     assert all(module in said for module in missing)
-    assert [path.name for path in tmp_path.iterdir()] == ["t5"]  # nothing is in the way of the next try
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "t5",
+        "plan.toml",
+    }  # nothing is in the way
+
+
+@pytest.mark.parametrize(
+    ("missing", "call", "extra"),
+    [
+        ("torch", "import uncurse; uncurse.load()", "translate"),
+        ("transformers", "import uncurse.huggingface", "huggingface"),
+    ],
+)
+def test_python_says_which_extra_is_missing_too(missing: str, call: str, extra: str) -> None:
+    code = f"{without(missing)}\ntry:\n    {call}\nexcept ImportError as error:\n    print(type(error), error)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", check=False)
+    assert done.stdout == (
+        "<class 'uncurse.errors.MissingExtraError'>"
+        f" {missing} is not installed; this needs: pip install 'uncurse[{extra}]'\n"
+    ), done.stderr
 
 
 def test_a_cluster_that_does_not_answer_leaves_nothing_in_the_way(tmp_path: Path) -> None:

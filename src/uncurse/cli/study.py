@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,7 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from uncurse.cli.options import Engine, Workers, use_threads
 from uncurse.cli.progress import line_progress
-from uncurse.errors import UncurseError
+from uncurse.errors import UncurseError, needs_extra
 
 if TYPE_CHECKING:
     from uncurse.executors.local import Executor
@@ -45,6 +46,7 @@ def study(context: typer.Context) -> None:
 
 
 @study_app.command()
+@needs_extra("study")
 def plan(plan: PlanFile, out: Out, data: Data = Path()) -> None:
     """Show what will be decoded and how long it will take."""
     from uncurse.study.forecast import forecast
@@ -55,6 +57,7 @@ def plan(plan: PlanFile, out: Out, data: Data = Path()) -> None:
 
 @study_app.command()
 def run(
+    context: typer.Context,
     plan: PlanFile,
     out: Out,
     data: Data = Path(),
@@ -62,21 +65,37 @@ def run(
     workers: Workers = 0,
 ) -> None:
     """Decode once for each test set and beam size; an interrupted run continues where it stopped."""
+    if workers and not engine:
+        raise UncurseError("--workers needs --engine ray")
+    with needs_extra("ray" if engine else "study"):
+        failures = sum(_run_one(study, engine, workers) for study in _studies(plan, data, out))
+    if failures:
+        typer.echo(f"uncurse: {failures} parts are missing; run the command again to decode them", err=True)
+        raise typer.Exit(1)
+    next_command = _command(_plugins(context), "report", str(plan), str(data), str(out))
+    typer.echo(f"everything is decoded; now: {next_command}")
+
+
+def _plugins(context: typer.Context) -> list[str]:
+    """What the command was given as --plugin, which comes before the subcommand."""
+    return context.find_root().params.get("plugin") or []
+
+
+def _command(plugins: Iterable[str], subcommand: str, plan: str, data: str, out: str) -> str:
+    """A command as it is typed in a shell."""
+    loaded = [word for plugin in plugins for word in ("--plugin", plugin)]
+    return shlex.join(["uncurse", *loaded, "study", subcommand, plan, "--data", data, "--out", out])
+
+
+def _run_one(study: Study, engine: str | None, workers: int) -> int:
+    """Decode what is missing of a study, here or on Ray; how many parts have failed."""
     from uncurse.executors.local import LocalExecutor
     from uncurse.executors.ray_cluster import executor_of
     from uncurse.study.run import LoadStepModel
 
-    if workers and not engine:
-        raise UncurseError("--workers needs --engine ray")
-    failures = 0
-    for study in _studies(plan, data, out):
-        executor = executor_of(engine, workers, study.plan.threads, "cpu") if engine else LocalExecutor()
-        options = study.plan.model_options.with_absolute_paths()
-        failures += _run(study, executor, LoadStepModel(options) if engine else partial(_model_of, study))
-    if failures:
-        typer.echo(f"uncurse: {failures} parts are missing; run the command again to decode them", err=True)
-        raise typer.Exit(1)
-    typer.echo(f"everything is decoded; now: uncurse study report {plan} --data {data} --out {out}")
+    executor = executor_of(engine, workers, study.plan.threads, "cpu") if engine else LocalExecutor()
+    options = study.plan.model_options.with_absolute_paths()
+    return _run(study, executor, LoadStepModel(options) if engine else partial(_model_of, study))
 
 
 def _model_of(study: Study) -> TranslationModel[Any]:
@@ -105,14 +124,16 @@ def _run(study: Study, executor: Executor, setup: Callable[[], TranslationModel[
 
 
 @study_app.command()
-def report(plan: PlanFile, out: Out, data: Data = Path()) -> None:
+@needs_extra("study")
+def report(context: typer.Context, plan: PlanFile, out: Out, data: Data = Path()) -> None:
     """Judge the traces and write tables, figures and a page into the folder of the study."""
     from uncurse.study.evaluate import evaluate
     from uncurse.study.forecast import time_saved
     from uncurse.study.report.headline import headline
     from uncurse.study.report.write import write_report
 
-    commands = [f"uncurse study {each} {plan.name} --data DATA --out FOLDER" for each in ("run", "report")]
+    plugins = [Path(each).name if each.endswith(".py") else each for each in _plugins(context)]
+    commands = [_command(plugins, each, plan.name, "DATA", "FOLDER") for each in ("run", "report")]
     for study in _studies(plan, data, out):
         with Console(stderr=True).status("judging") as status:
             start = time.perf_counter()
@@ -126,6 +147,7 @@ def report(plan: PlanFile, out: Out, data: Data = Path()) -> None:
 
 
 @study_app.command()
+@needs_extra("baseline")
 def baseline(
     kind: Annotated[Baseline, typer.Argument(help="The system to train.")],
     plan: PlanFile,

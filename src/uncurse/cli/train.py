@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from uncurse.cli.options import Threads, use_threads
-from uncurse.errors import UncurseError
+from uncurse.errors import UncurseError, needs_extra
 from uncurse.training.precision import Precision
 
 
@@ -31,10 +31,11 @@ def train(
 
     Several processes train as one: torchrun --nproc-per-node 2 -m uncurse train ...
     """
-    from uncurse.training.distributed import init_distributed
-    from uncurse.training.loop import Trainer
-    from uncurse.training.recipe import read_recipe
-    from uncurse.training.run_folder import BEST
+    with needs_extra("train"):
+        from uncurse.training.distributed import init_distributed
+        from uncurse.training.loop import Trainer
+        from uncurse.training.recipe import read_recipe
+        from uncurse.training.run_folder import BEST
 
     if export and not (out / BEST).exists():
         raise UncurseError(f"{out} has no weights to export: a run saves the first in {BEST} after some steps")

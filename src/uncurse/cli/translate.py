@@ -18,7 +18,7 @@ from uncurse.cli.options import (
     in_utf8,
     with_model_options,
 )
-from uncurse.errors import UncurseError
+from uncurse.errors import UncurseError, needs_extra
 from uncurse.models.loaded_model import ModelOptions
 from uncurse.scoring.decoding import DEFAULT_BEAM_SIZE
 
@@ -116,10 +116,12 @@ def translate(
     check_output(
         out, (*task.corpus.files, only, ban, model_options.vocabulary_selector, model_options.length_predictor)
     )
-    if out is None:
-        task.to_standard_output()
-    else:
-        task.to_file(OutputFile(out, resume, engine, workers))
+    parquet = any(CorpusFormat.of(path) is CorpusFormat.PARQUET for path in (*task.corpus.files, out or Path()))
+    with needs_extra("ray" if engine or parquet else "translate"):
+        if out is None:
+            task.to_standard_output()
+        else:
+            task.to_file(OutputFile(out, resume, engine, workers))
 
 
 def _texts(flag: str, path: Path) -> tuple[str, ...]:

@@ -76,6 +76,8 @@ class TranslateTask:
             remove_abandoned(file.path)
             typer.echo(f"uncurse: {file.path} is already finished; remove it to translate again", err=True)
             return
+        if CorpusFormat.of(file.path) is CorpusFormat.PARQUET:
+            import pyarrow.parquet  # noqa: F401  (if it is missing, say so before the work and not after it)
         cluster = None
         if file.engine is not None:
             cluster = executor_of(file.engine, file.workers, self.threads, self.model.device)
