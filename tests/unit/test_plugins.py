@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -56,6 +57,30 @@ def test_a_file_is_listed_and_translates_and_explains(
     assert "score:gaussian-length:sigma=3.0" in capsys.readouterr().out
     main([*plugin, "explain", "--beam-size", "2", "外面下雨了。"])
     assert "gaussian-length" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_commands_that_a_study_prints_load_the_plug_in_again(
+    gaussian: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "a study"
+    folder.mkdir()
+    for name in ("zh", "en"):
+        (folder / name).write_text("外面下雨了。\n", encoding="utf-8")
+    text = '{source = "zh", references = ["en"]}'
+    plan = folder / "plan.toml"
+    plan.write_text(
+        'title = "One sentence"\nmodel = "zh-en-small"\nbeam_sizes = [1]\nsmall = [1]\nlarge = [1]\nexact = 0\n'
+        'baseline_beam_size = 1\nmax_lengths = ["q0.8"]\nscores = ["gaussian-length:sigma=1"]\n\n'
+        f'stops = ["optimal"]\ndev = {text}\ntest = {text}\n',
+        encoding="utf-8",
+    )
+    out = tmp_path / "out"
+    main(["--plugin", str(gaussian), "study", "run", str(plan), "--data", str(folder), "--out", str(out)])
+    printed = capsys.readouterr().out.partition("now: ")[2]
+    main(shlex.split(printed)[1:])
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert "uncurse --plugin gaussian.py study run plan.toml --data DATA --out FOLDER" in page
 
 
 def test_a_module_by_name_and_what_a_package_declares_are_loaded_once(

@@ -49,7 +49,8 @@ def eos_positions(steps: Mapping[int, Ints]) -> EosPositions:
 def length_errors(study: Study, test_set: TestSet) -> LengthErrors:
     """Mean absolute errors over all references."""
     dev = study.test_sets["dev"]
-    slope, offset = np.polyfit(dev.source_lengths, dev.reference_lengths.mean(axis=1), 1)
+    degree = min(len(set(dev.source_lengths)) - 1, 1)  # of sources that are all as long there is only a mean
+    line = np.polyfit(dev.source_lengths, dev.reference_lengths.mean(axis=1), degree)
     lengths, sources = test_set.reference_lengths, test_set.source_lengths
 
     def error(expected: ArrayLike) -> float:
@@ -61,7 +62,7 @@ def length_errors(study: Study, test_set: TestSet) -> LengthErrors:
         mean_length=float(lengths.mean()),
         predictor=error(expected) if expected else None,
         fixed_ratio=error(study.length_ratio * sources),
-        line=error(slope * sources + offset),
+        line=error(np.polyval(line, sources)),
         reference=float(fmean(np.abs(one - other).mean() for one, other in others)) if others else None,
         within={
             name: float((lengths <= np.array(most)[:, None]).mean()) for name, most in test_set.max_lengths.items()
