@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,6 +52,24 @@ def test_a_researcher_searches_records_and_judges() -> None:
     judged = uncurse.judge(trace, [decoding.replace(stop=rule) for rule in uncurse.RULES], expected_length=6.0)
     assert [uncurse.RULES.name(result.decoding.stop) for result in judged] == list(uncurse.RULES)
     assert judged[list(uncurse.RULES).index("optimal")] == results[0]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        uncurse.beam_search,
+        uncurse.exact_search,
+        uncurse.judge,
+        uncurse.load,
+        uncurse.parameter,
+        uncurse.record,
+        uncurse.Decoding.__init__,
+    ],
+)
+def test_help_explains_every_parameter(function: Any) -> None:
+    explained = inspect.getdoc(function) or ""
+    for name in inspect.signature(function).parameters.keys() - {"self"}:
+        assert f"`{name}`" in explained or f"    {name}: " in explained, name
 
 
 def test_a_score_of_ones_own_is_one_class() -> None:

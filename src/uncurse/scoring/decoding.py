@@ -84,7 +84,17 @@ class Decoding:
         n_best: int = 1,
         slots: Slots | str = "occupy",
     ) -> None:
-        """Take names such as `score="gnmt:alpha=0.2,beta=0.2"`, or values."""
+        """Take scores and rules by name or as values.
+
+        Args:
+            beam_size: The number of hypotheses kept at each step.
+            score: What finished hypotheses are ranked by: a name such as "gnmt:alpha=0.2,beta=0.2" (`uncurse
+                methods` lists them) or a `Rescorer`. By default F1-Norm where every sentence has an expected
+                length, else length norm.
+            stop: When a search ends: a name such as "beam-full", or a `StoppingRule`.
+            n_best: How many hypotheses are returned for each sentence.
+            slots: "occupy": a hypothesis that ends takes a place in the beam; "refill": it takes none.
+        """
         score = SCORES.parse(score) if isinstance(score, str) else score
         stop = RULES.parse(stop) if isinstance(stop, str) else stop
         slots = Slots.parse(slots) if isinstance(slots, str) else slots

@@ -66,7 +66,11 @@ def parameter(
     low_open: bool = False,
     grid: tuple[float, ...] = (),
 ) -> Any:  # noqa: ANN401  (a dataclass field stands for a value of the annotated type)
-    """Declare a field of a method as a parameter with a meaning, a range and, if it is to be tuned, a grid."""
+    """Declare a field of a method as a parameter.
+
+    `uncurse methods` shows its `meaning`. A value must be from `low` to `high`, and above `low` if `low_open`;
+    without a `default` it must be given. A study tries the values of `grid` on its dev set.
+    """
     declared = Parameter(meaning=meaning, low=low, high=high, low_open=low_open, grid=grid)
     return dataclasses.field(default=default, metadata={"parameter": declared})
 

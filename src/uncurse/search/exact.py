@@ -43,8 +43,16 @@ def exact_search(
 ) -> ExactResult:
     """The best-scoring sequence of all, over the whole vocabulary, within a budget of model calls.
 
-    A beam search comes first: its best is what the rest must beat. Adaptive rewards belong to a search; a score
-    that reads them has no optimum unless that search is given, and its beam size is in the result.
+    A beam search comes first: its best is what the rest must beat.
+
+    Args:
+        model: Gives the best next tokens of prefixes; see `StepModel`.
+        sentence: What is translated, with its maximum length and, for scores that need one, its expected length.
+        score: A name such as "length-norm", or a `Rescorer`.
+        beam_size: The beam size of the first search.
+        budget: How many calls of the model the rest may take.
+        rewards: A recorded search, for adaptive rewards, which belong to a search: a score that reads them has no
+            optimum without it. Its beam size is in the result.
     """
     rescorer = SCORES.parse(score) if isinstance(score, str) else score
     wanted = needs(rescorer)

@@ -27,8 +27,16 @@ def judge(
 ) -> list[Result]:
     """What live searches with these scores and stopping rules would have returned for the sentence of a trace.
 
-    `expected_length` is L; `max_length` is any R up to that of the recorded search. What decodings of one score
-    have in common is done once.
+    What decodings of one score have in common is done once.
+
+    Args:
+        trace: A recorded search, from `record` or `load_traces`.
+        decodings: The scores and stopping rules, with the beam size and the slots of the recorded search.
+        expected_length: L, for the scores and rules that need it.
+        max_length: R, up to that of the recorded search, which is the default.
+
+    Returns:
+        One result for each decoding, in their order.
     """
     max_length = checked_count("max_length", trace.max_length if max_length is None else max_length)
     least = max(trace.min_length, 1)

@@ -60,7 +60,15 @@ def record(
     slots: Slots | str = Slots.OCCUPY,
     batch_size: int = 32,
 ) -> list[Trace]:
-    """Search to the maximum length and keep everything: the traces answer for every score and stopping rule."""
+    """Search to the maximum length and keep everything: the traces answer for every score and stopping rule.
+
+    Args:
+        model: Gives the best next tokens of prefixes; see `StepModel`.
+        sentences: What is translated, each with its maximum length; `judge` is given expected lengths.
+        beam_size: The number of hypotheses in the beam.
+        slots: "occupy": a hypothesis that ends takes a place in the beam; "refill": it takes none.
+        batch_size: How many sentences are searched at a time.
+    """
     checked_count("batch_size", batch_size)
     recorder = Recorder(model, beam_size, Slots.parse(slots) if isinstance(slots, str) else slots)
     traces: dict[int, Trace] = {}

@@ -147,9 +147,18 @@ class Search(Generic[S]):
 def beam_search(
     model: StepModel[S], sentences: Sequence[Sentence], decoding: Decoding, batch_size: int = 32
 ) -> list[Result]:
-    """Search for every sentence, `batch_size` at a time; a sentence that ends makes room for the next.
+    """Search for every sentence; one that ends makes room for the next.
 
-    A decoding without a score uses F1-Norm if every sentence has an expected length, else length norm.
+    Args:
+        model: Gives the best next tokens of prefixes; see `StepModel`, and `uncurse.testing.check_step_model`.
+        sentences: What is translated, each with its maximum length and, for scores that need one, its expected
+            length.
+        decoding: Beam size, score, stopping rule, n-best and slots. A decoding without a score uses F1-Norm if
+            every sentence has an expected length, else length norm.
+        batch_size: How many sentences are searched at a time.
+
+    Returns:
+        One result for each sentence, in their order: its n best hypotheses and a certificate.
     """
     checked_count("batch_size", batch_size)
     known = all(sentence.expected_length is not None for sentence in sentences)
