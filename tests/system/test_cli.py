@@ -210,9 +210,11 @@ def test_a_module_that_no_extra_brings_is_a_bug() -> None:
 # One sentence, and given translations.
 
 
-def explained(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *options: str) -> str:
-    """What a terminal of 80 columns shows."""
-    for name, value in (("FORCE_COLOR", "1"), ("COLUMNS", "80"), ("NO_COLOR", "1"), ("TERM", "dumb")):
+def explained(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *options: str, columns: int = 80
+) -> str:
+    """What a terminal shows."""
+    for name, value in (("FORCE_COLOR", "1"), ("COLUMNS", str(columns)), ("NO_COLOR", "1"), ("TERM", "dumb")):
         monkeypatch.setenv(name, value)
     main(["explain", "--beam-size", "4", *options, SENTENCE])
     return capsys.readouterr().out
@@ -227,6 +229,13 @@ def test_an_explanation_loses_nothing_at_80_columns(
     words = shown.split()
     assert all(any(word.startswith(name) for word in words) for name in [*SCORES, *RULES])
     assert "expected length" in shown
+
+
+def test_a_narrow_terminal_breaks_lines_and_cuts_none_off(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    narrow = explained(capsys, monkeypatch, columns=40)
+    assert narrow == explained(capsys, monkeypatch)
 
 
 def test_an_explanation_without_a_predictor_leaves_out_what_needs_one(

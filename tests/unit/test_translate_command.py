@@ -272,7 +272,7 @@ def test_an_interrupted_command_says_how_to_go_on(
     expected = f"the finished part is in {folder}; run the same command with --resume to continue"
     assert (
         capsys.readouterr().err
-        == f"uncurse: interrupted; {expected if done else 'nothing had been translated yet'}\n"
+        == f"uncurse: interrupted; {expected if done else 'no part of it was finished, so nothing is kept'}\n"
     )
     assert folder.exists() == bool(done)
 

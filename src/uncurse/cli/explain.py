@@ -32,6 +32,8 @@ from uncurse.search.explain import Candidate, Explanation, standard_scores
 
 LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 PLOT_WIDTH, PLOT_HEIGHT = 60, 12
+MIN_WIDTH: Final = 80  # columns; a narrower terminal breaks lines itself, so that nothing is cut off
+FILE_WIDTH: Final = 160
 PADDING: Final = 3  # two spaces of padding and one between columns
 
 
@@ -74,8 +76,8 @@ def explain(
     if not shown:
         raise UncurseError(f"nothing finished within {asked.max_length} tokens: allow a higher maximum length")
     console = Console()
-    if not console.is_terminal:
-        console = Console(width=160)
+    width = max(console.width, MIN_WIDTH) if console.is_terminal else FILE_WIDTH
+    console = Console(width=width)
     known = "" if expected is None else f" · expected length {expected:.1f}"
     console.print(
         f"{len(source)} source tokens{known} · maximum length {asked.max_length} · beam size {beam_size}"

@@ -130,7 +130,7 @@ class TranslateTask:
 
 def _how_to_go_on(output: ResumableOutput) -> str:
     if not output.is_begun:
-        return "nothing had been translated yet"
+        return "no part of it was finished, so nothing is kept"
     return f"the finished part is in {output.folder}; run the same command with --resume to continue"
 
 
