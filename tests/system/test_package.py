@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import venv
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -131,6 +132,25 @@ def test_translation_needs_nothing_but_its_extra(core: Environment) -> None:
     assert "rain" in done.stdout
     (example,) = (each for each in EXAMPLES if "uncurse.load" in each)
     assert core.run("python", "-c", example).returncode == 0
+
+
+def test_the_sdist_holds_what_the_readme_links_to(tmp_path: Path) -> None:
+    sources = tmp_path / "sources"
+    skipped = shutil.ignore_patterns("*.so", "*.egg-info", "__pycache__", "pretrained")
+    for folder in ("src", "docs"):
+        shutil.copytree(ROOT / folder, sources / folder, ignore=skipped)
+    for file in ROOT.iterdir():
+        if file.is_file():
+            shutil.copy(file, sources)
+    command = [sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", str(tmp_path), str(sources)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (built,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(built) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    links = set(re.findall(r"\]\((?!https:)([^)#]+)", README))
+    assert len(links) > 10
+    assert links <= names
 
 
 def test_the_wheel_serves_every_version_of_python(wheel: Path) -> None:
