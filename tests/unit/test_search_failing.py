@@ -226,6 +226,27 @@ def test_a_model_that_gives_too_few_continuations_is_an_error() -> None:
         record(Attending(np.array([0.5]), columns=1), [Sentence((0,), max_length=3)], beam_size=2)
 
 
+class Repeating(RandomModel):  # type: ignore[misc]
+    """A model whose second token is another than it should be."""
+
+    second = 0
+
+    def step(self, state: RandomState, tokens: Ints, k: int, attention: bool) -> tuple[Continuations, RandomState]:
+        given, after = RandomModel.step(self, state, tokens, k, attention)
+        given.tokens[:, 1] = self.second or given.tokens[:, 0]
+        return given, after
+
+
+@pytest.mark.parametrize(
+    ("second", "message"), [(0, "twice for one prefix"), (6, "vocabulary is 0 … 5"), (-2, "0 … 5")]
+)
+def test_a_token_given_twice_or_out_of_the_vocabulary_is_an_error(second: int, message: str) -> None:
+    model = Repeating(seed=1, vocab_size=6)
+    model.second = second
+    with pytest.raises(ModelError, match=message):
+        beam_search(model, [Sentence((1,), max_length=6)], Decoding(3, "log-prob"))
+
+
 def test_a_fault_while_a_prefix_is_forced_names_the_token() -> None:
     with pytest.raises(ModelError, match="sentence 0, prefix token 2: the model gave nan"):
         record(Faulty(math.nan), [Sentence((0,), max_length=5, prefix=(0, 0, 0))], beam_size=2)

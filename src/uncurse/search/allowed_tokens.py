@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import final
+from typing import Final, final
 
 import numpy as np
 
@@ -16,6 +16,8 @@ from uncurse.scoring.decoding import Sentence
 from uncurse.search.batch import Batch, Rows
 from uncurse.search.history import BeamHistory
 from uncurse.search.step_model import CandidateModel, Continuations, ModelError, S, StepModel
+
+MOST_CHECKED: Final = 1024  # continuations of a row; to sort a whole vocabulary can take longer than the model
 
 
 @final
@@ -110,11 +112,25 @@ class AllowedTokens:
 
 
 def checked_step(model: StepModel[S], state: S, tokens: Ints, k: int, attention: bool) -> tuple[Continuations, S]:
-    """A step of the model, which must give as many continuations as it is asked for."""
+    """A step of the model, which must give as many continuations as it is asked for, and no token twice."""
     given, after = model.step(state, tokens, k, attention)
     if not given.tokens.shape == given.log_probs.shape == (len(tokens), k):
         raise ModelError(f"the model gave {given.log_probs.shape} continuations instead of {(len(tokens), k)}")
+    if k <= MOST_CHECKED:
+        _check_tokens(given, model.vocab_size)
     return given, after
+
+
+def _check_tokens(given: Continuations, vocab_size: int) -> None:
+    """A token that is not possible, with -inf, may be any: models fill up rows with them."""
+    filling = -1 - np.arange(given.tokens.shape[1])
+    ordered = np.sort(np.where(given.log_probs == -np.inf, filling, given.tokens), axis=1)
+    twice = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)
+    if twice.any():
+        raise ModelError(f"the model gave token {ordered[:, 1:][twice][0]} twice for one prefix")
+    wrong = given.tokens[(given.log_probs > -np.inf) & ((given.tokens < 0) | (given.tokens >= vocab_size))]
+    if len(wrong):
+        raise ModelError(f"the model gave token {wrong[0]}, and its vocabulary is 0 … {vocab_size - 1}")
 
 
 def allowed_after(batch: Batch, rows: Rows, history: BeamHistory) -> AllowedTokens | None:
