@@ -257,6 +257,7 @@ def test_weights_in_a_pickle_are_refused(tmp_path: Path, monkeypatch: pytest.Mon
         ({"vocab_size": 22}, "cannot be loaded|is none of the"),
         ({"dropout": None}, "cannot be run: "),
         ({"auto_map": {"AutoConfig": "evil.Config"}, "model_type": "evil"}, "cannot be loaded"),
+        ({"model_type": ["marian"]}, "config.json does not describe a model"),
     ],
 )
 def test_settings_for_transformers_are_kept_in_proportion(tmp_path: Path, change: Config, complaint: str) -> None:

@@ -58,7 +58,7 @@ MARIAN_INTEGERS: Final = tuple(f"{token}_token_id" for token in ("decoder_start"
 def read_config(folder: Path) -> dict[str, Any]:
     """The content of `config.json`."""
     config = read_json(folder / CONFIG)
-    if not isinstance(config, dict):
+    if not isinstance(config, dict) or not isinstance(config.get("model_type", ""), str):
         raise UncurseError(f"{folder / CONFIG} does not describe a model")
     return config
 
