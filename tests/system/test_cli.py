@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -229,6 +230,15 @@ def test_an_explanation_loses_nothing_at_80_columns(
     words = shown.split()
     assert all(any(word.startswith(name) for word in words) for name in [*SCORES, *RULES])
     assert "expected length" in shown
+
+
+def test_every_candidate_has_a_letter_of_its_own(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = explained(capsys, monkeypatch, "-b", "20", "--candidates", "30")
+    table = shown.partition("Finished candidates")[2].partition("Their scores")[0]
+    letters = re.findall(r"^(\w) +\d+ +-", table, flags=re.MULTILINE)
+    assert len(letters) == len(set(letters)) > 26
 
 
 def test_a_narrow_terminal_breaks_lines_and_cuts_none_off(

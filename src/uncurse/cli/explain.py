@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import string
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final, final
@@ -30,7 +31,7 @@ from uncurse.scoring.scores import SCORES
 from uncurse.scoring.stopping import RULES
 from uncurse.search.explain import Candidate, Explanation, standard_scores
 
-LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+LETTERS: Final = string.ascii_letters.swapcase()  # A … Z, then a … z
 PLOT_WIDTH, PLOT_HEIGHT = 60, 12
 MIN_WIDTH: Final = 80  # columns; a narrower terminal breaks lines itself, so that nothing is cut off
 FILE_WIDTH: Final = 160
@@ -45,7 +46,9 @@ def explain(
     max_length: MaxLength = None,
     reward: Reward = 1.0,
     length_ratio: LengthRatio = None,
-    candidates: Annotated[int, typer.Option(min=1, help="How many finished candidates to show.")] = 10,
+    candidates: Annotated[
+        int, typer.Option(min=1, max=len(LETTERS), help="How many finished candidates to show.")
+    ] = 10,
     threads: Threads = 0,
 ) -> None:
     """Show what a search finished, which score picks what, and what each stopping rule costs and loses."""
@@ -118,10 +121,6 @@ class _Grid:
             first, title = last, ""
 
 
-def _letter(index: int) -> str:
-    return LETTERS[index % len(LETTERS)]
-
-
 def _candidates(shown: Sequence[Candidate], texts: Sequence[str]) -> Table:
     table = Table(
         title="Finished candidates", box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False, show_edge=False
@@ -130,12 +129,12 @@ def _candidates(shown: Sequence[Candidate], texts: Sequence[str]) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("text", overflow="fold")
     for index, (each, text) in enumerate(zip(shown, texts, strict=True)):
-        table.add_row(_letter(index), str(len(each.tokens)), f"{each.log_prob:.2f}", Text(text or "(nothing)"))
+        table.add_row(LETTERS[index], str(len(each.tokens)), f"{each.log_prob:.2f}", Text(text or "(nothing)"))
     return table
 
 
 def _score_cells(explanation: Explanation, shown: Sequence[Candidate]) -> list[list[str]]:
-    rows = [["score", *(_letter(index) for index in range(len(shown)))]]
+    rows = [["score", *(LETTERS[index] for index in range(len(shown)))]]
     for place, score in enumerate(explanation.scores):
         cells = [f"{'● ' if score in each.chosen_by else ''}{each.scores[place]:.2f}" for each in shown]
         rows.append([SCORES.spec(score), *cells])
@@ -165,7 +164,7 @@ def _plot(points: list[tuple[int, float]], expected_length: float | None) -> Tex
             row[round(expected_length / longest * PLOT_WIDTH)] = "┊"
     for index, (length, value) in reversed(list(enumerate(points))):  # where two meet, the first is seen
         down = 0 if high == low else round((high - value) / (high - low) * (PLOT_HEIGHT - 1))
-        rows[down][round(length / longest * PLOT_WIDTH)] = _letter(index)
+        rows[down][round(length / longest * PLOT_WIDTH)] = LETTERS[index]
     line = "" if expected_length is None else ", ┊ expected length"
     label = f"log p {high:.1f} … {low:.1f} (down), length 0 … {longest} (across){line}"
     return Text("\n".join([label, *("│" + "".join(row) for row in rows), "└" + "─" * (PLOT_WIDTH + 1), ""]))
