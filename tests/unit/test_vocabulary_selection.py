@@ -34,7 +34,7 @@ from uncurse.models.vocabulary_selector import (
 from uncurse.storage.array_file import load_array_file, save_array_file
 from uncurse.testing import check_step_model
 from uncurse.training.fit_vocabulary import fit_vocabulary, report
-from uncurse.training.selection_sample import SelectionSample
+from uncurse.training.selection_sample import SelectionSample, selection_sample
 
 AVAILABLE = available_instruction_sets()
 SOURCES = [(5, 6, 7, 8), (9,), (4, 4, 4), (11, 3, 8, 7, 2), ()]
@@ -250,6 +250,9 @@ def test_a_selector_that_cannot_act_is_an_error(tmp_path: Path) -> None:
             uncurse.load(tmp_path, vocabulary_selection=True)
 
 
+EVERY = np.arange(800)  # tokens of `a_space`
+
+
 def made_up(sentences: int, space: TokenSpace, words: Ints, seed: int) -> SelectionSample:
     """Each source position is near the embedding of the token that translates it; token 0 ends every output."""
     random = np.random.default_rng(seed)
@@ -269,7 +272,7 @@ def a_space() -> TokenSpace:
 
 def test_a_fitted_selector_finds_what_translations_need() -> None:
     space, seen = a_space(), np.arange(1, 600)
-    selector, held_out = fit_vocabulary(made_up(1000, space, seen, 2), space, [0], 0.99, epochs=3)
+    selector, held_out = fit_vocabulary(made_up(1000, space, seen, 2), space, EVERY, [0], 0.99, epochs=3)
     fresh = report(selector, space.embeddings, made_up(100, space, seen, 3))
     assert held_out.recall >= 0.99
     assert fresh.recall > 0.98
@@ -281,7 +284,7 @@ def test_a_fitted_selector_finds_what_translations_need() -> None:
 def test_a_lower_recall_selects_fewer_tokens() -> None:
     space = a_space()
     sample = made_up(600, space, np.arange(1, 800), 2)
-    (_, most), (_, some) = (fit_vocabulary(sample, space, [0], recall, epochs=1) for recall in (0.999, 0.9))
+    (_, most), (_, some) = (fit_vocabulary(sample, space, EVERY, [0], recall, epochs=1) for recall in (0.999, 0.9))
     assert some.recall < most.recall
     assert some.tokens < most.tokens
 
@@ -293,7 +296,29 @@ def test_a_lower_recall_selects_fewer_tokens() -> None:
 def test_a_fit_that_cannot_succeed_is_refused(sentences: int, recall: float, message: str) -> None:
     space = a_space()
     with pytest.raises(UncurseError, match=message):
-        fit_vocabulary(made_up(sentences, space, np.arange(1, 800), 1), space, [0], recall)
+        fit_vocabulary(made_up(sentences, space, np.arange(1, 800), 1), space, EVERY, [0], recall)
+
+
+def test_only_candidates_are_ever_selected() -> None:
+    space, words = a_space(), np.arange(1, 600)
+    candidates = np.arange(0, 800, 2)
+    selector, found = fit_vocabulary(made_up(300, space, words, 2), space, candidates, [0], 0.3, epochs=1)
+    assert np.isin(selector.tokens, candidates).all()
+    assert 0.3 <= found.recall < 0.8  # the other half of the tokens are missed
+    with pytest.raises(UncurseError, match=r"recall = 0\.99 cannot be reached"):
+        fit_vocabulary(made_up(300, space, words, 2), space, candidates, [0], 0.99, epochs=1)
+
+
+def test_a_sample_holds_a_greedy_translation_and_its_likely_alternatives(tmp_path: Path) -> None:
+    loaded = folder_with_model(tmp_path)
+    lines = ["a b c", "", "b", "d e f g h"]
+    sample = selection_sample(loaded, lines, 4)
+    assert len(sample.states) == len(sample.targets) == 3  # nothing is translated for an empty line
+    sources = {len(source) + 1: tuple(source) for source in loaded.source.encode(lines)}
+    for states, target in zip(sample.states, sample.targets, strict=True):
+        sentence = Sentence(sources[len(states)], 150)
+        (greedy,) = beam_search(loaded.model, [sentence], Decoding(1, "log-prob"))
+        assert set(greedy.hypotheses[0].tokens) <= set(target.tolist())
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from uncurse.cli.options import Device, Dtype, Language, Threads, use_threads
 from uncurse.errors import UncurseError
 
 if TYPE_CHECKING:
+    from uncurse.arrays import Ints
     from uncurse.models.loaded_model import LoadedModel
     from uncurse.training.fit_vocabulary import SelectionReport
     from uncurse.training.selection_sample import SelectionSample
@@ -33,7 +34,7 @@ def fit_vocabulary(
         Path | None, typer.Option(help="The file to write. Default: in the model's folder, if that is yours.")
     ] = None,
     sentences: Annotated[int, typer.Option(min=10, help="How many of each text to use at most.")] = 5_000,
-    recall: Annotated[float, typer.Option(help="Select this share of the tokens of translations.")] = 0.999,
+    recall: Annotated[float, typer.Option(help="Select this share of the likely tokens.")] = 0.99,
     device: Device = "cpu",
     dtype: Dtype = "float32",
     source_lang: Language = None,
@@ -78,6 +79,7 @@ def fit_vocabulary(
         selector, held_out = fit(
             train,
             space,
+            _candidates(loaded, train),
             [network.eos, *_single_characters(loaded)],
             recall,
             progress=lambda done, total: bars.update(bar, completed=done, total=total),
@@ -91,6 +93,15 @@ def fit_vocabulary(
     _print(reports, network.vocab_size)
     file = "" if out is None else f" --vocabulary-selector {out}"
     typer.echo(f"wrote {path}; use it with uncurse translate --model {model} --vocabulary-selection{file}")
+
+
+def _candidates(loaded: LoadedModel, sample: SelectionSample) -> Ints:
+    """The tokens whose characters all occur in translations: not those that are only for source text."""
+    import numpy as np
+
+    texts = [loaded.target.decode([token]) for token in range(loaded.model.vocab_size)]
+    known = {character for token in np.unique(np.concatenate(sample.targets)) for character in texts[token]}
+    return np.array([token for token, text in enumerate(texts) if known.issuperset(text)])
 
 
 def _single_characters(loaded: LoadedModel) -> Iterator[int]:

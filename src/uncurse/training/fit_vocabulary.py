@@ -48,14 +48,15 @@ class _HighestVotes(torch.autograd.Function):
         votes = positions @ candidates.T  # [positions, candidates]
         highest, where = zip(*(part.max(dim=0) for part in torch.split(votes, lengths)), strict=True)
         first = torch.tensor([0, *lengths[:-1]]).cumsum(0)
-        ctx.save_for_backward(positions, candidates, torch.stack(where) + first[:, None])
+        ctx.save_for_backward(candidates, torch.stack(where) + first[:, None])
+        ctx.positions = len(positions)
         return torch.stack(highest)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:  # noqa: ANN401
-        positions, candidates, where = ctx.saved_tensors
-        votes = torch.zeros(len(positions), len(candidates)).scatter_(0, where, gradients[0])
-        return votes @ candidates, votes.T @ positions, None
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:  # noqa: ANN401
+        candidates, where = ctx.saved_tensors
+        votes = torch.zeros(ctx.positions, len(candidates)).scatter_(0, where, gradients[0])
+        return votes @ candidates, None, None  # candidates stay as they are
 
 
 @final
@@ -82,7 +83,7 @@ class _Votes(nn.Module):
         """What states are multiplied with, [d_model, d_model]."""
         return (self._start + self._start.std() * self._change) * self._scale
 
-    def bias(self, candidates: Tensor | slice) -> Tensor:
+    def bias(self, candidates: Tensor) -> Tensor:
         """What is added to the votes, [candidates]."""
         return self._bias[candidates] + 10.0 * self._unit[candidates] @ self._kind
 
@@ -102,15 +103,16 @@ class _Votes(nn.Module):
 def fit_vocabulary(
     sample: SelectionSample,
     given: TokenSpace,
+    candidates: Ints,
     always: Sequence[int],
-    recall: float = 0.999,
+    recall: float = 0.99,
     seed: int = 1,
     epochs: int = 2,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[VocabularySelector, SelectionReport]:
     """Fit a selector; on a held-out tenth of the sentences, it selects a share `recall` of the target tokens.
 
-    The tokens of `always` are always computed.
+    Only candidates (ids, rising) are ever computed, and those of `always` always.
     """
     if not 0.0 < recall <= 1.0:
         raise UncurseError(f"recall = {recall} is not allowed: it must be in (0, 1]")
@@ -123,7 +125,7 @@ def fit_vocabulary(
     order = random.permutation(count)
     cut = min(count // 10, MAX_HELD_OUT)
     held_out, train = sample.take(order[:cut]), sample.take(order[cut:])
-    wanted = [np.unique(target) for target in train.targets]
+    wanted = [np.intersect1d(target, candidates) for target in train.targets]
     vocab_size = len(given.embeddings)
     counts = np.bincount(np.concatenate(wanted), minlength=vocab_size)
     some = np.concatenate(train.states[:20]).astype(np.float32) @ given.start @ given.embeddings[::50].T
@@ -133,18 +135,19 @@ def fit_vocabulary(
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.05, epochs * batches)
     for epoch in range(epochs):
         for index, rows in enumerate(np.array_split(random.permutation(len(wanted)), batches)):
-            loss = _loss(network, [train.states[row] for row in rows], [wanted[row] for row in rows], random)
+            states, tokens = [train.states[row] for row in rows], [wanted[row] for row in rows]
+            loss = _loss(network, candidates, states, tokens, random)
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             schedule.step()
             progress(epoch * batches + index + 1, epochs * batches)
-    fixed = np.isin(np.arange(vocab_size), always) | (counts > FREQUENT * len(wanted))
+    fixed = np.isin(candidates, always) | (counts[candidates] > FREQUENT * len(wanted))
     with torch.inference_mode():
         selector = VocabularySelector(
-            tokens=np.arange(vocab_size),
+            tokens=candidates,
             projection=network.projection.numpy().astype(np.float16).astype(np.float32),  # as it is saved
-            bias=np.where(fixed, np.inf, network.bias(slice(None)).numpy()).astype(np.float32),
+            bias=np.where(fixed, np.inf, network.bias(torch.from_numpy(candidates)).numpy()).astype(np.float32),
         )
     selector = _calibrated(selector, given.embeddings, held_out, recall)
     seen = concatenate([held_out, train.take(np.arange(min(PRUNING, len(wanted))))])
@@ -152,27 +155,33 @@ def fit_vocabulary(
     return selector, report(selector, given.embeddings, held_out)
 
 
-def _loss(network: _Votes, states: list[NDArray[Any]], wanted: list[Ints], random: np.random.Generator) -> Tensor:
+def _loss(
+    network: _Votes,
+    candidates: Ints,
+    states: list[NDArray[Any]],
+    wanted: list[Ints],
+    random: np.random.Generator,
+) -> Tensor:
     """How badly a batch is predicted; of the candidates that it does not want, some stand for all."""
-    vocab_size = len(network.bias(slice(None)))
     present = np.unique(np.concatenate(wanted))
-    absent = np.setdiff1d(random.choice(vocab_size, min(NEGATIVES, vocab_size), replace=False), present)
+    drawn = random.choice(candidates, min(NEGATIVES, len(candidates)), replace=False)
+    absent = np.setdiff1d(drawn, present)
     labels = np.zeros((len(wanted), len(present) + len(absent)), dtype=np.float32)
     for label, tokens in zip(labels, wanted, strict=True):
         label[np.searchsorted(present, tokens)] = 1.0
     weight = np.ones(labels.shape[1], dtype=np.float32)
-    weight[len(present) :] = (vocab_size - len(present)) / max(len(absent), 1)
+    weight[len(present) :] = (len(candidates) - len(present)) / max(len(absent), 1)
     given = torch.from_numpy(np.concatenate(states).astype(np.float32))
-    candidates = torch.from_numpy(np.concatenate((present, absent)))
-    logits = network(given, [len(each) for each in states], candidates)
+    looked_at = torch.from_numpy(np.concatenate((present, absent)))
+    logits = network(given, [len(each) for each in states], looked_at)
     return binary_cross_entropy_with_logits(
         logits, torch.from_numpy(labels), torch.from_numpy(weight), reduction="sum"
     ) / len(wanted)
 
 
-def _logits(selector: VocabularySelector, embeddings: Floats32, states: NDArray[Any]) -> Floats32:
+def _logits(selector: VocabularySelector, chosen: Floats32, states: NDArray[Any]) -> Floats32:
     """The logit of every candidate for a sentence, [candidates]; it is selected if that is above 0."""
-    votes = states.astype(np.float32) @ selector.projection @ embeddings.T
+    votes = states.astype(np.float32) @ selector.projection @ chosen.T
     highest: Floats32 = votes.max(axis=0) + selector.bias
     return highest
 
@@ -181,22 +190,25 @@ def _calibrated(
     selector: VocabularySelector, embeddings: Floats32, held_out: SelectionSample, recall: float
 ) -> VocabularySelector:
     """Shift the bias so that the selector finds the wanted share of target tokens."""
-    logits = [
-        _logits(selector, embeddings, states)[target]
-        for states, target in zip(held_out.states, held_out.targets, strict=True)
-    ]
+    logits, chosen = [], embeddings[selector.tokens]
+    for states, target in zip(held_out.states, held_out.targets, strict=True):
+        found = np.full(len(embeddings), -np.inf, dtype=np.float32)
+        found[selector.tokens] = _logits(selector, chosen, states)
+        logits.append(found[target])
     every = np.sort(np.concatenate(logits))
     threshold = every[min(int((1.0 - recall) * len(every)), len(every) - 1)]
     if threshold == np.inf:  # those that are always computed are enough
         return selector
+    if threshold == -np.inf:
+        raise UncurseError(f"recall = {recall} cannot be reached: translations have tokens that are no candidates")
     return replace(selector, bias=(selector.bias - threshold + np.float32(1e-4)).astype(np.float32))
 
 
 def _pruned(selector: VocabularySelector, embeddings: Floats32, sample: SelectionSample) -> VocabularySelector:
-    """Without the candidates that no sentence comes near to selecting, such as those of the source language."""
-    near = selector.bias == np.inf
+    """Without the candidates that no sentence comes near to selecting."""
+    near, chosen = selector.bias == np.inf, embeddings[selector.tokens]
     for states in sample.states:
-        near |= _logits(selector, embeddings, states) > -NEAR
+        near |= _logits(selector, chosen, states) > -NEAR
     return VocabularySelector(selector.tokens[near], selector.projection, selector.bias[near])
 
 

@@ -13,13 +13,12 @@ from uncurse.arrays import Ints
 from uncurse.errors import UncurseError
 from uncurse.models.loaded_model import LoadedModel
 from uncurse.models.vocabulary_selector import HasEncoderStates
-from uncurse.scoring.decoding import Decoding, Sentence
-from uncurse.search.search import beam_search
+from uncurse.search.step_model import StepModel
 
 MAX_TOKENS: Final = 150  # of a source or a translation that is used
 BATCH: Final = 64  # sentences that are translated together
-TRANSLATIONS: Final = 3  # the best of a beam of as many: what a beam wants is more than what it ends in
-DECODING: Final = Decoding(TRANSLATIONS, "length-norm", "beam-full", n_best=TRANSLATIONS, slots="refill")
+ALTERNATIVES: Final = 8  # the most that are looked at in a step
+LIKELY: Final = 0.05  # probability of a token that a beam may want beside the most likely one
 
 
 @final
@@ -61,8 +60,22 @@ def selection_sample(
     for first in range(0, len(sources), BATCH):
         batch = sources[first : first + BATCH]
         states += [each.astype(np.float16) for each in model.encoder_states(batch)]
-        sentences = [Sentence(source, MAX_TOKENS) for source in batch]
-        results = beam_search(model, sentences, DECODING, batch_size=BATCH)
-        targets += [np.concatenate([np.array(each.tokens) for each in result.hypotheses]) for result in results]
+        targets += _likely_tokens(model, batch)
         progress(len(targets), len(sources))
     return SelectionSample(states, targets)
+
+
+def _likely_tokens(model: StepModel[Any], sources: Sequence[Sequence[int]]) -> list[Ints]:
+    """The tokens of a greedy translation of each source, and their likely alternatives."""
+    state, tokens, live = model.start(sources), np.full(len(sources), model.bos), np.arange(len(sources))
+    wanted: list[list[Ints]] = [[] for _ in sources]
+    for _ in range(MAX_TOKENS):
+        found, state = model.step(state, tokens, ALTERNATIVES, attention=False)
+        for sentence, some, log_probs in zip(live, found.tokens, found.log_probs, strict=True):
+            wanted[sentence].append(some[log_probs >= min(np.log(LIKELY), log_probs.max())])
+        tokens = np.take_along_axis(found.tokens, found.log_probs.argmax(axis=1)[:, None], axis=1)[:, 0]
+        going_on = np.flatnonzero(tokens != model.eos)
+        if not len(going_on):
+            break
+        state, tokens, live = state.select(going_on), tokens[going_on], live[going_on]
+    return [np.concatenate(each) for each in wanted]
