@@ -273,7 +273,7 @@ def a_space() -> TokenSpace:
 def test_a_fitted_selector_finds_what_translations_need() -> None:
     space, seen = a_space(), np.arange(1, 600)
     selector, held_out = fit_vocabulary(made_up(1000, space, seen, 2), space, EVERY, [0], 0.99, epochs=3)
-    fresh = report(selector, space.embeddings, made_up(100, space, seen, 3))
+    fresh = report(selector, space.embeddings, made_up(500, space, seen, 3))
     assert held_out.recall >= 0.99
     assert fresh.recall > 0.98
     assert fresh.complete > 0.9

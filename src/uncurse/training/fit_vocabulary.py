@@ -17,8 +17,8 @@ from uncurse.errors import UncurseError
 from uncurse.models.vocabulary_selector import Floats32, TokenSpace, VocabularySelector
 from uncurse.training.selection_sample import SelectionSample, concatenate
 
-BATCH: Final = 32  # sentences
-NEGATIVES: Final = 3000  # candidates without a target in the batch that a step looks at
+BATCH: Final = 8  # sentences
+NEGATIVES: Final = 1000  # candidates without a target in the batch that a step looks at
 FREQUENT: Final = 0.01  # tokens of so many targets are always computed
 MAX_HELD_OUT: Final = 500  # sentences
 PRUNING: Final = 500  # sentences; a token that none of them comes near to selecting is no candidate
@@ -95,8 +95,8 @@ class _Votes(nn.Module):
         return highest + self.bias(candidates)
 
     def optimizer(self) -> torch.optim.Optimizer:
-        """A step is small beside the start, and large enough for the bias of a token that is rarely seen."""
-        groups = [{"params": [self._change], "lr": 0.03}, {"params": [self._kind, self._bias], "lr": 0.03}]
+        """Steps are small: larger ones first undo what the start knows, and few sentences do not bring it back."""
+        groups = [{"params": [self._change], "lr": 0.01}, {"params": [self._kind, self._bias], "lr": 0.003}]
         return torch.optim.AdamW(groups, weight_decay=0.0)
 
 
@@ -107,7 +107,7 @@ def fit_vocabulary(
     always: Sequence[int],
     recall: float = 0.99,
     seed: int = 1,
-    epochs: int = 2,
+    epochs: int = 3,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[VocabularySelector, SelectionReport]:
     """Fit a selector; on a held-out tenth of the sentences, it selects a share `recall` of the target tokens.
@@ -125,8 +125,9 @@ def fit_vocabulary(
     order = random.permutation(count)
     cut = min(count // 10, MAX_HELD_OUT)
     held_out, train = sample.take(order[:cut]), sample.take(order[cut:])
-    wanted = [np.intersect1d(target, candidates) for target in train.targets]
     vocab_size = len(given.embeddings)
+    allowed = np.isin(np.arange(vocab_size), candidates)
+    wanted = [tokens[allowed[tokens]] for tokens in map(np.unique, train.targets)]
     counts = np.bincount(np.concatenate(wanted), minlength=vocab_size)
     some = np.concatenate(train.states[:20]).astype(np.float32) @ given.start @ given.embeddings[::50].T
     network = _Votes(given, (counts + 0.1) / (len(wanted) + 2.0), 1.0 / float(some.std()))
