@@ -1,6 +1,6 @@
 # Every target sets up what it needs in .venv; a second call finds it there and is quick.
 PYTHON ?= python3
-# Chinese sentences for bench-peers: make bench-peers SOURCE=FILE
+# Chinese sentences for bench-peers, bench-profile and bench-serve-peer: make bench-peers SOURCE=FILE
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/ready
@@ -14,7 +14,7 @@ KILLS  ?= 100
 ROUNDS ?= 10
 MINUTES ?= 1440
 
-.PHONY: setup demo test test-fast sanitize fuzz soak soak-serve check docs dist bench bench-peers bench-profile bench-serve clean
+.PHONY: setup demo test test-fast sanitize fuzz soak soak-serve check docs dist bench bench-peers bench-profile bench-serve bench-serve-peer clean
 
 setup: $(READY)
 
@@ -93,6 +93,9 @@ bench-profile: $(READY)  # the engine's share of the time, and memory
 
 bench-serve: $(READY)
 	$(BIN)/python benchmarks/serving.py
+
+bench-serve-peer: $(READY)  # one client, beside CTranslate2
+	$(BIN)/python benchmarks/serving_peer.py $(SOURCE)
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

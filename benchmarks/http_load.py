@@ -136,6 +136,11 @@ async def send_all(
     return time.perf_counter() - began
 
 
+def serve_command(*options: str) -> list[str]:
+    """How our service is started, at any port that is free."""
+    return [sys.executable, "-m", "uncurse", "serve", "--port", "0", *options]
+
+
 @dataclass(frozen=True)
 class ServiceProcess:
     """A service in a process of its own, at a free port of the loopback interface."""
@@ -145,9 +150,8 @@ class ServiceProcess:
 
     @classmethod
     @contextmanager
-    def running(cls, *options: str) -> Iterator[Self]:
-        """Start a service, and stop it."""
-        command = [sys.executable, "-m", "uncurse", "serve", "--port", "0", *options]
+    def running(cls, command: Sequence[str]) -> Iterator[Self]:
+        """Start a service, which prints its address, and stop it."""
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         try:
             assert process.stdout is not None

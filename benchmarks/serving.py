@@ -29,7 +29,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from http_load import SENTENCES, TIE, Answer, Client, Known, ServiceProcess, Tally, metric, send_all, slow_client
+from http_load import (
+    SENTENCES,
+    TIE,
+    Answer,
+    Client,
+    Known,
+    ServiceProcess,
+    Tally,
+    metric,
+    send_all,
+    serve_command,
+    slow_client,
+)
 from rich.console import Console
 from rich.table import Table
 
@@ -83,7 +95,7 @@ class Bench:
         arguments = ["--threads", str(self.options.threads), "--dtype", self.options.dtype]
         arguments += ["--max-waiting", str(WAITING)]
         arguments += ["--model", self.options.model] if self.options.model else []
-        return ServiceProcess.running(*arguments)
+        return ServiceProcess.running(serve_command(*arguments))
 
     def known(self, options: TranslationOptions) -> Known:
         """The answer for every line."""
