@@ -34,7 +34,7 @@ def fit_vocabulary(
         Path | None, typer.Option(help="The file to write. Default: in the model's folder, if that is yours.")
     ] = None,
     sentences: Annotated[int, typer.Option(min=10, help="How many of each text to use at most.")] = 5_000,
-    recall: Annotated[float, typer.Option(help="Select this share of the likely tokens.")] = 0.99,
+    recall: Annotated[float, typer.Option(help="Select this share of the likely tokens.")] = 0.999,
     device: Device = "cpu",
     dtype: Dtype = "float32",
     source_lang: Language = None,

@@ -105,7 +105,7 @@ def fit_vocabulary(
     given: TokenSpace,
     candidates: Ints,
     always: Sequence[int],
-    recall: float = 0.99,
+    recall: float = 0.999,
     seed: int = 1,
     epochs: int = 3,
     progress: Callable[[int, int], None] = lambda done, total: None,
