@@ -152,6 +152,30 @@ def test_logits_processors_act_as_in_generate(options: dict[str, object]) -> Non
     assert tokens_of(ours) == tokens_of(theirs)
 
 
+@pytest.mark.parametrize(
+    "options", [{"min_new_tokens": 11}, {"forced_eos_token_id": EOS, "max_new_tokens": 5}], ids=["min", "forced"]
+)
+def test_logits_processors_count_padding_that_no_prompt_needs(options: dict[str, object]) -> None:
+    """As after `padding="max_length"`."""
+    model: Any = causal_network("llama", 1, ending=1.0)
+    padding = torch.zeros((len(PROMPTS), 12), dtype=torch.long)
+    given = {name: torch.cat((padding, tensor), dim=1) for name, tensor in causal_inputs().items()}
+    wanted = {"max_new_tokens": 25, "num_return_sequences": 3, **options}
+    theirs = model.generate(**given, num_beams=3, early_stopping="never", **wanted)
+    ours = causal_generated(model, given, beam_size=3, slots="refill", **wanted)
+    assert tokens_of(ours, given["input_ids"].shape[1]) == tokens_of(theirs, given["input_ids"].shape[1])
+
+
+def test_logits_processors_see_the_tokens_of_embedded_prompts_if_they_are_given() -> None:
+    model: Any = causal_network("llama", 1, ending=1.0)
+    given = causal_inputs()
+    embedded = {**given, "inputs_embeds": model.get_input_embeddings()(given["input_ids"])}
+    wanted = {"beam_size": 3, "no_repeat_ngram_size": 1, "num_return_sequences": 3}
+    assert (
+        causal_generated(model, embedded, **wanted).tolist() == causal_generated(model, given, **wanted).tolist()
+    )
+
+
 def test_options_that_come_with_the_model_give_way() -> None:
     """As chat models come: sampling, with a temperature and a nucleus."""
     model: Any = causal_network("qwen2", 10, ending=1.0)

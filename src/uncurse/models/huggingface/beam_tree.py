@@ -33,11 +33,9 @@ class BeamTree:
     prompt_mask: Bools  # [sentences, prompt] which columns hold tokens; prompts are padded on the left
     sentence: Ints  # [rows] which sentence a row belongs to, rising
     path: Ints  # [rows, step] the nodes of each prefix, counted from the end of the prompt
-    fed: Tensor  # [rows, prompt + step] the padded prompt, unless it is embedded, and the tokens so far
+    fed: Tensor  # [rows, shown + step] what logits processors see: of the prompt, then the tokens so far
     cache: DynamicCache  # [sentences, heads, prompt + nodes, head size] in each layer; empty before the first step
-    embeddings: Tensor | None = (
-        None  # [rows, prompt, hidden] of prompts that are still to be run, if they are no ids
-    )
+    to_run: Tensor | None  # [rows, prompt] ids, or embedded, [rows, prompt, hidden]; None once they have run
 
     @staticmethod
     def starting(
@@ -45,20 +43,27 @@ class BeamTree:
         padding: int,
         device: torch.device,
         embeddings: Sequence[Tensor] | None = None,
+        shown: Tensor | None = None,
     ) -> BeamTree:
-        """One row for each prompt; with embeddings, each [length, hidden], its tokens do not matter."""
+        """One row for each prompt; with embeddings, each [length, hidden], its tokens do not matter.
+
+        Logits processors see the padded prompts, unless it is said what they see, [prompts, shown].
+        """
         if not all(prompts):
             raise UncurseError("a prompt is empty: a decoder needs a token to start from")
         longest = max(map(len, prompts))
-        fed = torch.tensor([[padding] * (longest - len(each)) + list(each) for each in prompts], device=device)
+        ids = torch.tensor([[padding] * (longest - len(each)) + list(each) for each in prompts], device=device)
         mask = np.array([[column >= longest - len(each) for column in range(longest)] for each in prompts])
-        rows = np.arange(len(prompts))
-        path = np.empty((len(prompts), 0), dtype=np.int64)
-        if embeddings is None:
-            return BeamTree(prompt_mask=mask, sentence=rows, path=path, fed=fed, cache=DynamicCache())
-        embedded = pad_sequence(list(embeddings), batch_first=True, padding_side="left")
+        to_run = ids
+        if embeddings is not None:
+            to_run = pad_sequence(list(embeddings), batch_first=True, padding_side="left")
         return BeamTree(
-            prompt_mask=mask, sentence=rows, path=path, fed=fed[:, :0], cache=DynamicCache(), embeddings=embedded
+            prompt_mask=mask,
+            sentence=np.arange(len(prompts)),
+            path=np.empty((len(prompts), 0), dtype=np.int64),
+            fed=ids if shown is None else shown,
+            cache=DynamicCache(),
+            to_run=to_run,
         )
 
     def __len__(self) -> int:
@@ -100,7 +105,7 @@ class BeamTree:
             path=self.path[rows],
             fed=self.fed[chosen],
             cache=selected_cache(self.cache, kept),
-            embeddings=None if self.has_begun or self.embeddings is None else self.embeddings[chosen],
+            to_run=None if self.has_begun or self.to_run is None else self.to_run[chosen],
         )
 
     def grown(self, tokens: Tensor) -> BeamTree:

@@ -37,16 +37,18 @@ class CausalStepModel:
         padding: int = 0,
         fingerprint: str | None = None,
         embeddings: Sequence[Tensor] | None = None,
+        shown: Tensor | None = None,
     ) -> None:
         """Several tokens in `eos` count as one end; `padding` fills up shorter prompts and is not attended to.
 
-        Where the `embeddings` of prompts are given, each [length, hidden], the prompts join all at once.
+        Where the `embeddings` of prompts are given, each [length, hidden], or what is `shown` of them to logits
+        processors, [prompts, length], the prompts join all at once.
         """
         self._network: Any = network.train(mode=False)
         self._windows = attention_windows(network)
         self._log_probs = log_probs or processed_log_probs((), eos)
         self._padding = padding
-        self._embeddings = embeddings
+        self._embeddings, self._shown = embeddings, shown
         self.signature = f"{network.config.model_type}-{fingerprint or fingerprint_of(network, str(list(eos)))}"
         self.vocab_size = vocab_size_of(network)
         self.bos = self.eos = eos[0]  # nothing is fed before a prompt
@@ -57,7 +59,8 @@ class CausalStepModel:
 
     def start(self, sources: Sequence[Sequence[int]]) -> CacheGroups[BeamTree]:
         """Take in prompts, which are run at the first step."""
-        return CacheGroups((BeamTree.starting(sources, self._padding, self._network.device, self._embeddings),))
+        device, embeddings, shown = self._network.device, self._embeddings, self._shown
+        return CacheGroups((BeamTree.starting(sources, self._padding, device, embeddings, shown),))
 
     @torch.inference_mode()
     def step(
@@ -85,8 +88,8 @@ class CausalStepModel:
 
     def logits(self, tree: BeamTree, tokens: Ints) -> tuple[BeamTree, Tensor]:
         """Run the model once; the logits of each row, [rows, vocab_size]."""
-        if not tree.has_begun:
-            return tree, self._run_prompts(tree)
+        if not tree.has_begun and tree.to_run is not None:
+            return tree, self._run_prompts(tree, tree.to_run)
         tree = tree.compacted()
         position = tree.prompt_lengths + tree.path.shape[1]  # [sentences]
         check_positions(self._network, "decoder", int(position.max()) + 1)
@@ -104,18 +107,14 @@ class CausalStepModel:
         )
         return tree.grown(fed), output.logits[rows, lane]
 
-    def _run_prompts(self, tree: BeamTree) -> Tensor:
-        """Fill the cache of each sentence with its prompt."""
+    def _run_prompts(self, tree: BeamTree, prompts: Tensor) -> Tensor:
+        """Fill the cache of each sentence with its prompt: token ids, or embeddings of them."""
         check_positions(self._network, "decoder", int(tree.prompt_lengths.max()))
         mask = torch.from_numpy(tree.prompt_mask).to(tree.fed.device)
         first = np.searchsorted(tree.sentence, np.arange(len(mask)))  # a row of each sentence
         last_only = {"logits_to_keep": 1} if self._network._supports_logits_to_keep() else {}
         output = self._network(
-            **(
-                {"input_ids": tree.fed[first]}
-                if tree.embeddings is None
-                else {"inputs_embeds": tree.embeddings[first]}
-            ),
+            **{"inputs_embeds" if prompts.is_floating_point() else "input_ids": prompts[first]},
             attention_mask=mask.long(),
             position_ids=(mask.long().cumsum(dim=1) - 1).clamp(min=0),
             past_key_values=tree.cache,

@@ -70,7 +70,7 @@ def causal_task(
     ends = eos_tokens(network, call.config)
     return CausalTask(
         model=CausalStepModel(
-            network, ends, log_probs, ends[0] if padding is None else padding, "generate", embeddings
+            network, ends, log_probs, ends[0] if padding is None else padding, "generate", embeddings, prompts
         ),
         sentences=[
             Sentence(
