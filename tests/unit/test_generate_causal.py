@@ -133,6 +133,17 @@ def test_several_end_tokens_count_as_one_end() -> None:
         assert float(found.sequences_scores[place]) == pytest.approx(expected, abs=1e-4)
 
 
+def test_a_constraint_may_end_with_any_of_the_end_tokens() -> None:
+    """A tokenizer often names another one than comes first in the generation config."""
+    model = causal_network("llama", 1, ending=1.0)
+    options = {"eos_token_id": [EOS, 9], "beam_size": 3, "num_return_sequences": 2}
+    first, second = (
+        causal_generated(model, causal_inputs(), constraint=uncurse.Trie([(4, 5), (6,)], end), **options)
+        for end in (EOS, 9)
+    )
+    assert first.tolist() == second.tolist()
+
+
 @pytest.mark.parametrize(
     "options",
     [

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import final
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers import PrefixConstrainedLogitsProcessor
@@ -41,6 +42,32 @@ class AllowedByFunction(Constraint):
 
 @final
 @dataclass(frozen=True, eq=False)
+class AnyEnd(Constraint):
+    """A constraint that may end its outputs with any of several end tokens, of which the first stands for all."""
+
+    constraint: Constraint
+    ends: tuple[int, ...]
+
+    @property
+    def signature(self) -> str:
+        """That of the constraint."""
+        return self.constraint.signature
+
+    def after(self, prefixes: Ints) -> NextTokens:
+        """What the constraint allows, with the first end token in place of the others."""
+        found = self.constraint.after(prefixes)
+        if found.excluded:
+            return found
+        token = np.where(np.isin(found.token, self.ends), self.ends[0], found.token)
+        return NextTokens.of(dict.fromkeys(zip(found.row.tolist(), token.tolist(), strict=True)), excluded=False)
+
+    def shortest(self, prefix: tuple[int, ...]) -> float:
+        """What the constraint says."""
+        return self.constraint.shortest(prefix)
+
+
+@final
+@dataclass(frozen=True, eq=False)
 class Constraints:
     """What a call allows."""
 
@@ -53,7 +80,7 @@ class Constraints:
 
     def of(self, sentence: int, prompt: Tensor, ends: tuple[int, ...]) -> Constraint | None:
         """The constraint of a sentence, whose prompt the function sees, [length]."""
-        parts: list[Constraint] = [] if self.constraint is None else [self.constraint]
+        parts: list[Constraint] = [] if self.constraint is None else [AnyEnd(self.constraint, ends)]
         parts += [AllowedByFunction(function, sentence, prompt, ends) for function in self.functions]
         return AllOf(tuple(parts)) if len(parts) > 1 else parts[0] if parts else None
 
