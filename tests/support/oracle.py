@@ -91,10 +91,10 @@ def allows(constraint: Constraint | None, tokens: tuple[int, ...], eos: int) -> 
         case Trie(outputs):
             return output in outputs if ends else any(each[: len(output)] == output for each in outputs)
         case BannedPhrases(phrases):
-            return not any(tokens[-len(each) :] == each for each in phrases)
+            return not any(tokens[at : at + len(each)] == each for each in phrases for at in range(len(tokens)))
         case NoRepeatNgram(size):
             ngrams = [output[at : at + size] for at in range(len(output) - size + 1)]
-            return ends or not ngrams or ngrams[-1] not in ngrams[:-1]
+            return len(set(ngrams)) == len(ngrams)
         case Automaton(pattern, pieces):
             text = "".join(pieces[token] or "" for token in output)
             more = [""] if ends else ["".join(letters) for n in range(5) for letters in product("abc", repeat=n)]

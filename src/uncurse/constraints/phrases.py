@@ -43,6 +43,11 @@ class BannedPhrases(Constraint):
                 found += [(row, token) for row, end in enumerate(ends) for token in self._last.get(tuple(end), ())]
         return NextTokens.of(dict.fromkeys(found), excluded=True)
 
+    def shortest(self, prefix: tuple[int, ...]) -> float:
+        """Whether the prefix has a banned phrase; how short an output can be is not known."""
+        lengths = {len(phrase) for phrase in self.phrases}
+        return np.inf if any(ngrams(prefix, size) & set(self.phrases) for size in lengths) else 1
+
     @cached_property
     def _last(self) -> dict[tuple[int, ...], list[int]]:
         """The last tokens of phrases, by the rest of the phrase."""
@@ -81,3 +86,12 @@ class NoRepeatNgram(Constraint):
         row, place = np.nonzero((ngrams[:, :, :-1] == last[:, None]).all(axis=2))
         pairs = dict.fromkeys(zip(row.tolist(), ngrams[row, place, -1].tolist(), strict=True))
         return NextTokens.of(pairs, excluded=True)
+
+    def shortest(self, prefix: tuple[int, ...]) -> float:
+        """Whether the prefix has an n-gram twice; how short an output can be is not known."""
+        return np.inf if len(ngrams(prefix, self.size)) < len(prefix) - self.size + 1 else 1
+
+
+def ngrams(tokens: tuple[int, ...], size: int) -> set[tuple[int, ...]]:
+    """The different n-grams of a sequence."""
+    return {tokens[first : first + size] for first in range(len(tokens) - size + 1)}
