@@ -10,6 +10,7 @@ import torch
 from support.families import (
     EAGER_ONLY,
     EVERY_FAMILY,
+    EVERY_IMPLEMENTATION,
     FAMILIES,
     SOURCES,
     AddToScore,
@@ -50,9 +51,9 @@ def test_n_best_lists_are_those_of_generate(family: str, beam_size: int) -> None
     assert len(lengths) >= 3
 
 
-@EVERY_FAMILY
-def test_a_sentence_alone_gives_what_it_gives_in_a_batch(family: str) -> None:
-    model = network(family, 3, ending=1.0)
+@EVERY_IMPLEMENTATION
+def test_a_sentence_alone_gives_what_it_gives_in_a_batch(family: str, implementation: str) -> None:
+    model = network(family, 3, ending=1.0, implementation=implementation)
     options = {"beam_size": 4, "score": "bp-norm", "length_ratio": 1.5, "return_dict_in_generate": True}
     together = generated(model, inputs(family), **options)
     for place, source in enumerate(SOURCES):
@@ -60,6 +61,22 @@ def test_a_sentence_alone_gives_what_it_gives_in_a_batch(family: str) -> None:
         assert outputs(family, alone.sequences) == outputs(family, together.sequences)[place : place + 1]
         assert abs(alone.sequences_scores[0] - together.sequences_scores[place]) < 1e-4
         assert alone.certificates[0] == together.certificates[place]
+
+
+@EVERY_FAMILY
+def test_the_beam_of_a_single_sentence_stores_the_keys_of_its_source_once(family: str) -> None:
+    if family in EAGER_ONLY:
+        pytest.skip("eager attention would copy them at every step")
+    model = network(family, 3, implementation="sdpa")
+    copies: list[int] = []
+
+    def note(_: object, __: object, options: dict[str, Any]) -> None:
+        layers = options["past_key_values"].cross_attention_cache.layers
+        copies.extend(layer.keys.untyped_storage().nbytes() // layer.keys[0].nbytes for layer in layers)
+
+    model.register_forward_pre_hook(note, with_kwargs=True)
+    generated(model, inputs(family, SOURCES[:1]), beam_size=5)
+    assert set(copies) == {1}
 
 
 @EVERY_FAMILY

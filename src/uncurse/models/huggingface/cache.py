@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Generic, NamedTuple, Protocol, Self, TypeVar, final
 
@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from transformers import DynamicCache, EncoderDecoderCache
+from transformers.cache_utils import DynamicLayer
 
 from uncurse.arrays import Floats, Ints
 from uncurse.errors import UncurseError
@@ -46,12 +47,14 @@ class CacheGroup:
     sentence: Ints  # [rows] which sentence a row belongs to
     fed: Tensor  # [rows, length] the tokens so far; before the first step the prompt, which is still to be fed
     cache: EncoderDecoderCache  # [rows] in each layer
+    shares: bool  # whether the rows of a single sentence share the keys and values of its source
 
     @staticmethod
-    def starting(memory: EncoderMemory, prompt: Tensor) -> CacheGroup:
+    def starting(memory: EncoderMemory, prompt: Tensor, shares: bool = False) -> CacheGroup:
         """One row for each sentence, with prompts of one length, [rows, length]."""
         cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
-        return CacheGroup(memory, np.arange(len(prompt)), prompt, cache)
+        rows = np.arange(len(prompt))
+        return CacheGroup(memory=memory, sentence=rows, fed=prompt, cache=cache, shares=shares)
 
     def __len__(self) -> int:
         return len(self.sentence)
@@ -60,12 +63,26 @@ class CacheGroup:
         """The given rows."""
         chosen = torch.from_numpy(np.ascontiguousarray(rows)).to(self.fed.device)
         own = selected_cache(self.cache.self_attention_cache, chosen)
+        memory, cross = self.memory, self.cache.cross_attention_cache
         if np.array_equal(sentence := self.sentence[rows], self.sentence):
             # The keys and values of sources are large. While no beam changes its size, every row keeps its own.
-            memory, cross = self.memory, selected_cache(self.cache.cross_attention_cache, None)
+            cross = selected_cache(cross, None)
+        elif self.shares and len(np.unique(sentence)) == 1:
+            memory, cross = memory.take(chosen[:1]), selected_cache(cross, chosen[:1])
+            memory = EncoderMemory(*(repeated(part, len(rows)) for part in memory))
+            for layer in cross.layers:
+                if isinstance(layer, DynamicLayer) and layer.keys is not None and layer.values is not None:
+                    layer.keys, layer.values = repeated(layer.keys, len(rows)), repeated(layer.values, len(rows))
         else:
-            memory, cross = self.memory.take(chosen), selected_cache(self.cache.cross_attention_cache, chosen)
-        return type(self)(memory, sentence, self.fed[chosen], EncoderDecoderCache(own, cross))
+            memory, cross = memory.take(chosen), selected_cache(cross, chosen)
+        return replace(
+            self, memory=memory, sentence=sentence, fed=self.fed[chosen], cache=EncoderDecoderCache(own, cross)
+        )
+
+
+def repeated(row: Tensor, rows: int) -> Tensor:
+    """A single row, [1, …], as many rows, without a copy."""
+    return row.expand(rows, *row.shape[1:])
 
 
 def selected_cache(cache: DynamicCache, rows: Tensor | None) -> DynamicCache:

@@ -134,7 +134,8 @@ class EncodedSentences:
 
     def start(self, sources: Sequence[Sequence[int]]) -> CacheGroups[CacheGroup]:
         """The sentences, in their order."""
-        return CacheGroups((CacheGroup.starting(self._memory, self._prompts),))
+        # Eager attention would copy shared keys and values at every step.
+        return CacheGroups((CacheGroup.starting(self._memory, self._prompts, shares=not self.attends),))
 
     def step(
         self, state: CacheGroups[CacheGroup], tokens: Ints, k: int, attention: bool

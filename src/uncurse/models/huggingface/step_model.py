@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import numpy as np
@@ -124,7 +124,7 @@ def advance(
             heads = output.cross_attentions[-1][:, :, -1].float()  # [rows, heads, positions]
             weights = to_float64(heads.mean(dim=1).gather(1, group.memory.source_positions))
         found.append(chosen(scores, wanted_of_group, weights))
-        after.append(CacheGroup(group.memory, group.sentence, fed, group.cache))
+        after.append(replace(group, fed=fed))
     return concatenated(found), CacheGroups(tuple(after))
 
 
