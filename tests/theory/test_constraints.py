@@ -220,6 +220,8 @@ def test_equal_constraints_have_equal_signatures_and_others_have_not() -> None:
         (NoRepeatNgram(2), (0, 1, 0, 1), "allows outputs that have another prefix"),
         (AllOf((Trie([(0, 1)], EOS), Trie([(0, 2)], EOS))), (), "nothing follow the first 1 tokens: no output is"),
         (BannedPhrases([(token,) for token in range(EOS + 1)]), (), "no output is allowed"),
+        (Trie([(0, 1)], 2), (), "another eos than this model, which has 3"),
+        (AllOf((NoRepeatNgram(1), Trie([(0, 1)], 2))), (), "another eos than this model, which has 3"),
         (Trie([(7,)], EOS), (), "a constraint has token 7, and this model has 0 … 3"),
     ],
 )

@@ -85,6 +85,8 @@ class Transitions:
 class GraphConstraint(Constraint):
     """A constraint whose allowed outputs are the paths of a graph from node 0 to the end."""
 
+    eos: int
+
     @property
     @abstractmethod
     def _transitions(self) -> Transitions: ...
@@ -98,6 +100,11 @@ class GraphConstraint(Constraint):
     def shortest(self, prefix: tuple[int, ...]) -> float:
         """The fewest tokens from the prefix to the end of an allowed output."""
         return self._transitions.shortest(prefix)
+
+    @final
+    def ends_with(self, eos: int) -> bool:
+        """Whether the `</s>` of a model is that of the graph."""
+        return self.eos == eos
 
 
 @final

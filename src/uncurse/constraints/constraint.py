@@ -54,6 +54,10 @@ class Constraint(ABC):
         """
         return 1
 
+    def ends_with(self, eos: int) -> bool:
+        """Whether the `</s>` of a model is that of the constraint."""
+        return True
+
 
 @final
 @dataclass(frozen=True)
@@ -88,6 +92,10 @@ class AllOf(Constraint):
     def shortest(self, prefix: tuple[int, ...]) -> float:
         """What the strictest of them needs."""
         return max(each.shortest(prefix) for each in self.constraints)
+
+    def ends_with(self, eos: int) -> bool:
+        """Whether the `</s>` of a model is that of every constraint."""
+        return all(each.ends_with(eos) for each in self.constraints)
 
 
 def digest(*parts: object) -> str:

@@ -149,10 +149,15 @@ def allowed_after(batch: Batch, rows: Rows, history: BeamHistory) -> AllowedToke
     return AllowedTokens.of(parts, len(rows)) if parts else None
 
 
-def check_sentence(ticket: int, sentence: Sentence) -> None:
+def check_sentence(ticket: int, sentence: Sentence, eos: int) -> None:
     """Raise an `UncurseError` if it is known already that no output is allowed."""
-    fewest = 1.0 if sentence.constraint is None else sentence.constraint.shortest(sentence.prefix)
-    if sentence.constraint is not None and fewest > sentence.max_length:
+    if sentence.constraint is None:
+        return
+    if not sentence.constraint.ends_with(eos):
+        raise UncurseError(
+            f"the constraint {sentence.constraint.signature} has another eos than this model, which has {eos}"
+        )
+    if (fewest := sentence.constraint.shortest(sentence.prefix)) > sentence.max_length:
         few = f"of {fewest:g} tokens and more" if fewest < np.inf else "that have another prefix"
         raise ConstraintError(
             ticket,

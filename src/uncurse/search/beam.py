@@ -67,7 +67,7 @@ class Beam(Generic[S]):
         self._check_not_failed()
         for ticket, sentence in zip(tickets, sentences, strict=True):
             self._check_prefix(int(ticket), sentence)
-            check_sentence(int(ticket), sentence)
+            check_sentence(int(ticket), sentence, self._model.eos)
         state = self._model.start([sentence.source for sentence in sentences])
         self._state = state if self._state is None else self._state.append(state)
         self._joined += len(sentences)
