@@ -104,10 +104,12 @@ class Hub:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.remote, self.cache = folder / "remote", folder / ("3" * 40)
         self.cache.mkdir()
+        self.downloads = 0
         monkeypatch.setattr("huggingface_hub.snapshot_download", self.snapshot_download)
 
     def snapshot_download(self, _: str, revision: str | None, allow_patterns: list[str]) -> str:
         assert revision in (None, self.cache.name)
+        self.downloads += 1
         for path in self.remote.iterdir():
             if any(fnmatch(path.name, pattern) for pattern in allow_patterns):
                 shutil.copy(path, self.cache)
@@ -132,6 +134,9 @@ def test_a_pickle_is_fetched_only_if_there_are_no_safetensors(
     for folder in (hub.remote, hub.cache):
         (folder / "model.safetensors").unlink()
     assert (load().features([(5, 6)]) == safe).all()
+    downloads = hub.downloads
+    assert (load().features([(5, 6)]) == safe).all()
+    assert hub.downloads == downloads + 1  # the pickle is in the cache
 
 
 def test_a_poisoned_pickle_of_the_hub_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,8 +51,9 @@ def hub_folder(name: str) -> Path:
         raise UncurseError("models on the hub need: pip install 'uncurse[huggingface]'") from None
     try:
         folder = Path(snapshot_download(repository, revision=revision, allow_patterns=list(FILES)))
-        if more := _missing_weights(folder):
-            snapshot_download(repository, revision=folder.name, allow_patterns=list(more))
+        more = [name for name in _weights(folder) if not (folder / name).exists()]
+        if more:
+            snapshot_download(repository, revision=folder.name, allow_patterns=more)
     except Exception as error:  # of the network, the cache or the hub
         raise UncurseError(
             f"{name} cannot be had from the Hugging Face hub: {_reason(error, revision)}"
@@ -60,7 +61,7 @@ def hub_folder(name: str) -> Path:
     return folder
 
 
-def _missing_weights(folder: Path) -> tuple[str, ...]:
+def _weights(folder: Path) -> tuple[str, ...]:
     """The files with the weights of a repository without safetensors, if the runtime here reads them."""
     from uncurse.models.transformer.huggingface_file import is_supported
 
