@@ -73,6 +73,16 @@ def test_prompts_may_be_padded_on_the_right() -> None:
     assert tokens_of(found) == tokens_of(left)
 
 
+def test_a_padding_token_may_be_none_of_the_vocabulary() -> None:
+    """Some checkpoints of Llama have -1."""
+    model = causal_network("llama", 4, ending=1.0)
+    expected = causal_generated(model, causal_inputs(), beam_size=3)
+    for padding in (-1, 40):
+        found = causal_generated(model, causal_inputs(), beam_size=3, pad_token_id=padding)
+        assert tokens_of(found) == tokens_of(expected)
+        assert bool((found == padding).any())
+
+
 def test_sequences_begin_with_the_prompts_as_given() -> None:
     model = causal_network("qwen2", 5, ending=1.0)
     found = causal_generated(model, causal_inputs(), beam_size=4, num_return_sequences=2)

@@ -40,19 +40,19 @@ class BeamTree:
     @staticmethod
     def starting(
         prompts: Sequence[Sequence[int]],
-        padding: int,
         device: torch.device,
         embeddings: Sequence[Tensor] | None = None,
         shown: Tensor | None = None,
     ) -> BeamTree:
         """One row for each prompt; with embeddings, each [length, hidden], its tokens do not matter.
 
+        Shorter prompts are filled up with token 0, which every model has and no prefix sees.
         Logits processors see the padded prompts, unless it is said what they see, [prompts, shown].
         """
         if not all(prompts):
             raise UncurseError("a prompt is empty: a decoder needs a token to start from")
         longest = max(map(len, prompts))
-        ids = torch.tensor([[padding] * (longest - len(each)) + list(each) for each in prompts], device=device)
+        ids = torch.tensor([[0] * (longest - len(each)) + list(each) for each in prompts], device=device)
         mask = np.array([[column >= longest - len(each) for column in range(longest)] for each in prompts])
         to_run = ids
         if embeddings is not None:

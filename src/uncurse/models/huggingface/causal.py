@@ -34,12 +34,11 @@ class CausalStepModel:
         network: PreTrainedModel,
         eos: Sequence[int],
         log_probs: LogProbsFn | None = None,
-        padding: int = 0,
         fingerprint: str | None = None,
         embeddings: Sequence[Tensor] | None = None,
         shown: Tensor | None = None,
     ) -> None:
-        """Several tokens in `eos` count as one end; `padding` fills up shorter prompts and is not attended to.
+        """Several tokens in `eos` count as one end.
 
         Where the `embeddings` of prompts are given, each [length, hidden], or what is `shown` of them to logits
         processors, [prompts, length], the prompts join all at once.
@@ -47,7 +46,6 @@ class CausalStepModel:
         self._network: Any = network.train(mode=False)
         self._windows = attention_windows(network)
         self._log_probs = log_probs or processed_log_probs((), eos)
-        self._padding = padding
         self._embeddings, self._shown = embeddings, shown
         self.signature = f"{network.config.model_type}-{fingerprint or fingerprint_of(network, str(list(eos)))}"
         self.vocab_size = vocab_size_of(network)
@@ -59,8 +57,7 @@ class CausalStepModel:
 
     def start(self, sources: Sequence[Sequence[int]]) -> CacheGroups[BeamTree]:
         """Take in prompts, which are run at the first step."""
-        device, embeddings, shown = self._network.device, self._embeddings, self._shown
-        return CacheGroups((BeamTree.starting(sources, self._padding, device, embeddings, shown),))
+        return CacheGroups((BeamTree.starting(sources, self._network.device, self._embeddings, self._shown),))
 
     @torch.inference_mode()
     def step(
@@ -170,7 +167,7 @@ def _check_tree_attention(model: CausalStepModel) -> None:
     network, name = model._network, type(model._network).__name__
     prompts, branches = ([1, 2, 3], [2, 1]), np.array([[3, 1, 2], [1, 2, 3]])  # [step, row]
     try:
-        tree = BeamTree.starting(prompts, 0, network.device)
+        tree = BeamTree.starting(prompts, network.device)
         tree, _ = model.logits(tree, np.empty(0, dtype=np.int64))
         tree = tree.select(np.array([0, 0, 1]))
         for tokens in branches:

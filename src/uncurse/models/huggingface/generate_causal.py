@@ -62,16 +62,14 @@ def causal_task(
     expected: list[float | None] = [None] * len(sources)
     if expected_length is not None:
         expected = list(expected_lengths(expected_length, sources).tolist())
-    padding, fewest = call.config.pad_token_id, _min_length(call, prompts)
+    fewest = _min_length(call, prompts)
     most = [
         _max_length(call, prompts.shape[1], len(source), length)
         for source, length in zip(sources, expected, strict=True)
     ]
     ends = eos_tokens(network, call.config)
     return CausalTask(
-        model=CausalStepModel(
-            network, ends, log_probs, ends[0] if padding is None else padding, "generate", embeddings, prompts
-        ),
+        model=CausalStepModel(network, ends, log_probs, "generate", embeddings, prompts),
         sentences=[
             Sentence(
                 source=source,

@@ -90,7 +90,7 @@ def prompted_model(
     vocabulary: Any = tokenizer
     fingerprint = fingerprint_of(network, prompt, str(ends), str(sorted(vocabulary.get_vocab().items())))
     padding = {config.pad_token_id} - {None, *ends}
-    causal = CausalStepModel(network, ends, _log_probs(ends, [*within, *padding]), ends[0], fingerprint)
+    causal = CausalStepModel(network, ends, _log_probs(ends, [*within, *padding]), fingerprint)
     return LoadedModel(
         model=PromptedStepModel(network, causal, source.before, source.after),
         source=source,
