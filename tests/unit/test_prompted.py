@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from copy import copy
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from support.causal_families import CAUSAL
@@ -120,6 +122,18 @@ def test_the_commands_take_a_prompt(folder: Path, tmp_path: Path, capsys: pytest
     assert len(capsys.readouterr().out.splitlines()) == 2
     main(["explain", "a cat", *flags, "--max-length", "8"])
     assert "Finished candidates" in capsys.readouterr().out
+
+
+def test_tokens_that_the_generation_config_suppresses_are_never_output(tmp_path: Path) -> None:
+    model = causal_folder(tmp_path, copy(CAUSAL["llama"]))
+    config = {"eos_token_id": 2, "pad_token_id": -1, "suppress_tokens": [70], "bad_words_ids": [[71], [72, 73]]}
+    (model / "generation_config.json").write_text(json.dumps(config), encoding="utf-8")
+    step_model = load(model, prompt="{text}:").model
+    size = step_model.vocab_size
+    given, _ = step_model.step(step_model.start([(80,)]), np.array([step_model.bos]), size, attention=False)
+    possible = given.tokens[given.log_probs > -np.inf]
+    assert {70, 71}.isdisjoint(possible)
+    assert {72, 73, size - 1} <= set(possible)  # a padding token of -1 is not the last one
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from uncurse.models.huggingface.generate_inputs import eos_tokens
 from uncurse.models.huggingface.log_probs import LogProbsFn, processed_log_probs
 from uncurse.models.huggingface.network import fingerprint_of, max_positions, vocab_size_of
 from uncurse.models.huggingface.prompt_template import PromptedSource, PromptedTarget, PromptTemplate, line_breaks
+from uncurse.models.huggingface.special_tokens import never_output
 from uncurse.models.loaded_model import LoadedModel
 from uncurse.models.tensors import to_float64
 from uncurse.search.step_model import Continuations
@@ -88,9 +89,11 @@ def prompted_model(
     config: Any = network.generation_config
     ends = tuple(dict.fromkeys((*eos_tokens(network, config), *breaks)))
     vocabulary: Any = tokenizer
-    fingerprint = fingerprint_of(network, prompt, str(ends), str(sorted(vocabulary.get_vocab().items())))
-    padding = {config.pad_token_id} - {None, *ends}
-    causal = CausalStepModel(network, ends, _log_probs(ends, [*within, *padding]), fingerprint)
+    never = never_output(config) & set(range(vocab_size_of(network)))  # padding may be none of the tokens
+    suppressed = sorted({*within, *never} - {*ends})
+    facts = (prompt, str(ends), str(suppressed), str(sorted(vocabulary.get_vocab().items())))
+    fingerprint = fingerprint_of(network, *facts)
+    causal = CausalStepModel(network, ends, _log_probs(ends, suppressed), fingerprint)
     return LoadedModel(
         model=PromptedStepModel(network, causal, source.before, source.after),
         source=source,

@@ -37,14 +37,12 @@ def special_tokens_of(
     tag = () if target_lang is None else (languages[target_lang],)
     prefix, suffix = _added_by(any_tokenizer)
     eos = eos_of(config)
-    suppressed = {config.pad_token_id, *(config.suppress_tokens or ())}
-    suppressed |= {tokens[0] for tokens in config.bad_words_ids or () if len(tokens) == 1}
     return SpecialTokens(
         source_prefix=(*(tag if tag_in_source else ()), *prefix),
         source_suffix=suffix,
         decoder_prompt=_decoder_prompt(config, languages, () if tag_in_source else tag),
         eos=eos,
-        suppressed=tuple(sorted(suppressed - {None, eos})),
+        suppressed=tuple(sorted(never_output(config) - {eos})),
     )
 
 
@@ -69,6 +67,12 @@ def eos_of(config: GenerationConfig) -> int:
             f"eos_token_id = {config.eos_token_id} is not allowed: an encoder-decoder needs exactly one token"
         )
     return ends[0]
+
+
+def never_output(config: GenerationConfig) -> set[int]:
+    """The tokens that stand in no output: padding, and what the generation config suppresses."""
+    words = (tokens[0] for tokens in config.bad_words_ids or () if len(tokens) == 1)
+    return {config.pad_token_id, *(config.suppress_tokens or ()), *words} - {None}
 
 
 def check_tokens(sources: int, targets: int, special: SpecialTokens, vocabulary: Iterable[int]) -> None:
