@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from support.causal_families import CAUSAL, CAUSAL_EAGER_ONLY, EOS, EVERY_CAUSAL, PROMPTS, causal_network
-from transformers import AutoModelForCausalLM, BloomConfig, MambaConfig
+from transformers import AutoModelForCausalLM, BloomConfig, GPTNeoConfig, MambaConfig
 
 import uncurse
 from uncurse import Decoding, Sentence, UncurseError
@@ -87,6 +87,16 @@ def test_a_model_that_makes_masks_of_its_own_is_refused_by_name() -> None:
     bloom = AutoModelForCausalLM.from_config(BloomConfig(vocab_size=40, hidden_size=16, n_layer=2, n_head=2))  # type: ignore[no-untyped-call]
     with pytest.raises(UncurseError, match="BloomForCausalLM cannot run a beam as one sequence"):
         CausalStepModel(bloom, (EOS,))
+
+
+def test_a_model_with_masks_in_its_layers_is_refused_by_name() -> None:
+    """They count columns of the cache as positions, which only shows in wide and long searches."""
+    config = GPTNeoConfig(
+        vocab_size=40, hidden_size=16, num_layers=2, num_heads=2, attention_types=[[["global", "local"], 1]]
+    )
+    network = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
+    with pytest.raises(UncurseError, match="GPTNeoForCausalLM has attention masks of its own"):
+        CausalStepModel(network, (EOS,))
 
 
 def test_other_implementations_of_attention_are_refused() -> None:

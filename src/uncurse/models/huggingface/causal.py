@@ -144,6 +144,9 @@ def attention_windows(network: PreTrainedModel) -> dict[str, int | None]:
         raise UncurseError(
             f"{name} has layers of the kind {min(types - {FULL, SLIDING})}, which are not supported"
         )
+    for place, buffer in network.named_buffers():
+        if buffer.ndim == 4 and buffer.shape[2] == buffer.shape[3] > 1:  # GPT-Neo, whose windows are only there
+            raise UncurseError(f"{name} has attention masks of its own, {place}, which no tree of prefixes fits")
     if (implementation := network.config._attn_implementation) not in MASKED:
         raise UncurseError(
             f"attn_implementation = {implementation!r} is not supported: load {name} with"
