@@ -92,8 +92,16 @@ def test_sequences_begin_with_the_prompts_as_given() -> None:
 
 @pytest.mark.parametrize(
     "expected_length",
-    [7.0, [7.0] * 4, torch.full((4,), 7.0), np.full(4, 7), lambda prompt: 7 + 0 * len(prompt)],
-    ids=["number", "list", "tensor", "array", "function"],
+    [
+        7.0,
+        [7.0] * 4,
+        torch.full((4,), 7.0, dtype=torch.bfloat16),
+        np.full(4, 7),
+        torch.tensor(7.0),
+        lambda prompt: 7 + 0 * len(prompt),
+        lambda prompt: torch.tensor(7.0),
+    ],
+    ids=["number", "list", "tensor", "array", "a number as a tensor", "function", "function of tensors"],
 )
 def test_an_expected_length_is_a_number_of_tokens_in_any_form(expected_length: object) -> None:
     model = causal_network("gpt2", 6, ending=1.0)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import final
+from typing import Any, final
 
 import numpy as np
+from torch import Tensor
 
 from uncurse.arrays import Floats, Ints
 from uncurse.errors import UncurseError
@@ -84,8 +85,8 @@ def expected_lengths(given: ExpectedLength, sources: Sequence[tuple[int, ...]]) 
     """The expected length of each source, [sources]."""
     values: Sequence[object]
     if callable(given):
-        values = [given(source) for source in sources]
-    elif isinstance(given, Real):
+        values = [_plain(given(source)) for source in sources]
+    elif isinstance(given := _plain(given), Real):
         values = [given] * len(sources)
     else:
         try:
@@ -97,3 +98,8 @@ def expected_lengths(given: ExpectedLength, sources: Sequence[tuple[int, ...]]) 
         if len(values) != len(sources):
             raise UncurseError(f"expected_length has {len(values)} numbers for {len(sources)} sentences")
     return np.array([checked_length("expected_length", value) for value in values])
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401  (whatever a caller gives)
+    """A tensor or an array as numbers of Python."""
+    return value.tolist() if isinstance(value, Tensor | np.ndarray) else value
