@@ -162,6 +162,17 @@ def test_a_constraint_may_end_with_any_of_the_end_tokens() -> None:
     assert first.tolist() == second.tolist()
 
 
+def test_a_constraint_ends_with_its_own_end_token() -> None:
+    model = causal_network("llama", 1, ending=1.0)
+    outputs = [(4, 9, 5), (6, 7)]  # the first cannot be: token 9 is an end
+    found = causal_generated(
+        model, causal_inputs(), constraint=uncurse.Trie(outputs, EOS), eos_token_id=[EOS, 9], beam_size=3
+    )
+    assert set(tokens_of(found)) == {(6, 7, EOS)}
+    with pytest.raises(UncurseError, match=r"the constraint trie-\w+ has another eos than this model"):
+        causal_generated(model, causal_inputs(), constraint=uncurse.Trie(outputs, 3), eos_token_id=[EOS, 9])
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -340,6 +351,8 @@ def test_a_trie_and_a_prefix_function_hold_together() -> None:
     assert odd.num_hypotheses.tolist() == [1] * len(PROMPTS)  # 9 7 5 5
     with pytest.raises(UncurseError, match="constraint = 3 is not allowed"):
         causal_generated(model, causal_inputs(), constraint=3)
+    with pytest.raises(UncurseError, match="prefix_allowed_tokens_fn = None is not allowed: give token ids"):
+        causal_generated(model, causal_inputs(), prefix_allowed_tokens_fn=lambda _, ids: None)
     with pytest.raises(UncurseError, match="prefix_allowed_tokens_fn lets nothing follow the first 0 tokens"):
         causal_generated(model, causal_inputs(), prefix_allowed_tokens_fn=lambda _, ids: [])
 

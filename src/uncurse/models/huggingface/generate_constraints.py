@@ -35,7 +35,9 @@ class AllowedByFunction(Constraint):
         for row, prefix in enumerate(prefixes):
             seen = torch.cat((self.prompt, torch.from_numpy(prefix).to(self.prompt.device)))
             given = self.function(self.sentence, seen)
-            tokens = checked_tokens(self.signature, given.tolist() if isinstance(given, Tensor) else list(given))
+            if isinstance(given, Tensor):
+                given = given.tolist()
+            tokens = checked_tokens(self.signature, list(given) if isinstance(given, Iterable) else given)
             pairs |= {(row, self.ends[0] if token in self.ends else token): None for token in tokens}
         return NextTokens.of(pairs, excluded=False)
 
@@ -54,16 +56,21 @@ class AnyEnd(Constraint):
         return self.constraint.signature
 
     def after(self, prefixes: Ints) -> NextTokens:
-        """What the constraint allows, with the first end token in place of the others."""
+        """What the constraint allows, with the first end token in place of those that end its outputs."""
         found = self.constraint.after(prefixes)
         if found.excluded:
             return found
-        token = np.where(np.isin(found.token, self.ends), self.ends[0], found.token)
+        ending = [end for end in self.ends if self.constraint.ends_with(end)]
+        token = np.where(np.isin(found.token, ending), self.ends[0], found.token)
         return NextTokens.of(dict.fromkeys(zip(found.row.tolist(), token.tolist(), strict=True)), excluded=False)
 
     def shortest(self, prefix: tuple[int, ...]) -> float:
         """What the constraint says."""
         return self.constraint.shortest(prefix)
+
+    def ends_with(self, eos: int) -> bool:
+        """Whether the outputs of the constraint end with any of the end tokens."""
+        return any(map(self.constraint.ends_with, self.ends))
 
 
 @final
