@@ -215,9 +215,9 @@ def test_equal_constraints_have_equal_signatures_and_others_have_not() -> None:
     ("constraint", "prefix", "message"),
     [
         (Trie([(0, 1, 2, 0, 1)], EOS), (), "max_length is 4, .* outputs of 6 tokens and more"),
-        (Trie([(0, 1)], EOS), (2,), "allows outputs that have another prefix"),
-        (BannedPhrases([(0, 1)]), (2, 0, 1, 2), "allows outputs that have another prefix"),
-        (NoRepeatNgram(2), (0, 1, 0, 1), "allows outputs that have another prefix"),
+        (Trie([(0, 1)], EOS), (2,), "allows no output that begins with the target prefix"),
+        (BannedPhrases([(0, 1)]), (2, 0, 1, 2), "allows no output that begins with the target prefix"),
+        (NoRepeatNgram(2), (0, 1, 0, 1), "allows no output that begins with the target prefix"),
         (AllOf((Trie([(0, 1)], EOS), Trie([(0, 2)], EOS))), (), "nothing follow the first 1 tokens: no output is"),
         (BannedPhrases([(token,) for token in range(EOS + 1)]), (), "no output is allowed"),
         (Trie([(0, 1)], 2), (), "another eos than this model, which has 3"),

@@ -158,12 +158,11 @@ def check_sentence(ticket: int, sentence: Sentence, eos: int) -> None:
             f"the constraint {sentence.constraint.signature} has another eos than this model, which has {eos}"
         )
     if (fewest := sentence.constraint.shortest(sentence.prefix)) > sentence.max_length:
-        few = f"of {fewest:g} tokens and more" if fewest < np.inf else "that have another prefix"
-        raise ConstraintError(
-            ticket,
-            f"max_length is {sentence.max_length}, and the constraint {sentence.constraint.signature} allows"
-            f" outputs {few}",
-        )
+        name = f"the constraint {sentence.constraint.signature}"
+        if fewest == np.inf:
+            raise ConstraintError(ticket, f"{name} allows no output that begins with the target prefix")
+        reason = f"max_length is {sentence.max_length}, and {name} allows outputs of {fewest:g} tokens and more"
+        raise ConstraintError(ticket, reason)
 
 
 def check_possible(batch: Batch, history: BeamHistory, kept: Bools, eos: int) -> None:
