@@ -59,7 +59,7 @@ PYTHON: Final = {  # sections of the reference, with their names
     "Models": ("StepModel", "State", "Continuations", "ModelError"),
     "Lengths": ("LengthPredictor", "FixedRatio", "parse_max_length"),
     "Constraints": ("Constraint", "NextTokens", "Trie", "Automaton", "BannedPhrases", "NoRepeatNgram", "AllOf"),
-    "Inside transformers": ("huggingface.beam_search", "huggingface.BeamSearchOutput"),
+    "Inside transformers": ("huggingface.beam_search", "huggingface.BeamSearchOutput", "huggingface.token_texts"),
     "Errors": ("UncurseError",),
 }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import final
@@ -14,6 +13,7 @@ from uncurse.constraints.constraint import AllOf, Constraint, digest
 from uncurse.constraints.phrases import NoRepeatNgram
 from uncurse.errors import UncurseError
 from uncurse.scoring.decoding import checked_count
+from uncurse.text.token_texts import token_texts
 from uncurse.text.tokenizer import Tokenizer
 
 
@@ -69,24 +69,7 @@ def _trie(texts: tuple[str, ...], tokenizer: Tokenizer, eos: int) -> Trie:
 
 @lru_cache(maxsize=8)
 def _banned(texts: tuple[str, ...], tokenizer: Tokenizer, vocab_size: int, eos: int) -> BannedTexts:
-    return BannedTexts(texts, _pieces(tokenizer, vocab_size), eos)
-
-
-@lru_cache(maxsize=2)
-def _pieces(tokenizer: Tokenizer, vocab_size: int) -> tuple[str, ...]:
-    """What each token adds to a text; nothing if it is half a character or unknown to the tokenizer."""
-    before = tokenizer.encode(["a"])[0]
-    start = tokenizer.decode(before)
-    return tuple(_added(tokenizer, before, start, token) for token in range(vocab_size))
-
-
-def _added(tokenizer: Tokenizer, before: Sequence[int], start: str, token: int) -> str:
-    try:
-        text = tokenizer.decode([*before, token])
-    except (LookupError, TypeError, ValueError):  # a model may have more tokens than its tokenizer
-        return ""
-    added = text.removeprefix(start)
-    return "" if "\N{REPLACEMENT CHARACTER}" in added else added
+    return BannedTexts(texts, token_texts(tokenizer, vocab_size), eos)
 
 
 def _plain(text: str) -> str:

@@ -18,6 +18,7 @@ from uncurse.models.huggingface.folder_checks import check_files, check_tokenize
 from uncurse.models.huggingface.special_tokens import special_tokens_of
 from uncurse.models.special_tokens import SpecialTokens
 from uncurse.storage.strict_json import read_json
+from uncurse.text.token_texts import token_texts as texts_by_token
 
 
 @final
@@ -40,6 +41,14 @@ class HuggingFaceTokenizer:
         """The text of tokens, without special tokens."""
         text: str = self._tokenizer.decode(list(tokens), skip_special_tokens=True)
         return text
+
+
+def token_texts(tokenizer: PreTrainedTokenizerBase, vocab_size: int) -> tuple[str, ...]:
+    """What each of the model's tokens adds to an output, for an `Automaton`.
+
+    It is empty for special tokens and for tokens that hold half a character.
+    """
+    return texts_by_token(HuggingFaceTokenizer(tokenizer, target=True), vocab_size)
 
 
 @final
