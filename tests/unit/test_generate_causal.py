@@ -12,11 +12,19 @@ from support.causal_families import (
     EVERY_CAUSAL,
     PADDING,
     PROMPTS,
+    SIZE,
     causal_generated,
     causal_inputs,
     causal_network,
 )
-from transformers import AutoModelForCausalLM, MambaConfig
+from transformers import (
+    AutoModelForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    LlavaConfig,
+    LlavaForConditionalGeneration,
+    MambaConfig,
+)
 
 import uncurse
 from uncurse import Decoding, Sentence, UncurseError
@@ -371,6 +379,25 @@ def test_log_probabilities_of_tokens_come_with_each_sequence() -> None:
         expected = log_probs[range(len(prompt) - 1, len(prompt) + len(tokens) - 1), tokens]
         assert torch.allclose(found.token_log_probs[row, : len(tokens)], expected, atol=1e-4)
         assert not found.token_log_probs[row, len(tokens) :].any()
+
+
+def test_a_model_of_text_and_images_takes_text_alone() -> None:
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    vision = {"model_type": "siglip_vision_model", "image_size": 28, "patch_size": 14, **sizes}
+    config_class: Any = LlavaConfig
+    config = config_class(vision_config=vision, text_config=LlamaConfig(**SIZE), image_token_index=39)
+    model_classes: list[Any] = [LlavaForConditionalGeneration, LlamaForCausalLM]
+    both, text = (
+        each(given).eval() for each, given in zip(model_classes, (config, config.text_config), strict=True)
+    )
+    text.model.load_state_dict(both.model.language_model.state_dict())
+    text.lm_head.load_state_dict(both.lm_head.state_dict())
+    options = {"beam_size": 3, "eos_token_id": EOS, "suppress_tokens": [EOS], "return_dict_in_generate": True}
+    expected = causal_generated(text, causal_inputs(), **options, max_new_tokens=100)
+    found = causal_generated(both, causal_inputs(), **options, max_new_tokens=100)
+    assert found.sequences.tolist() == expected.sequences.tolist()
+    assert found.steps.tolist() == [64 - len(prompt) + 1 for prompt in PROMPTS]  # the positions
 
 
 def test_a_state_space_model_is_refused_by_name() -> None:

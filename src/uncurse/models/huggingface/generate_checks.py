@@ -154,7 +154,8 @@ def _leftovers(call: GenerateCall, model_kwargs: dict[str, Any]) -> list[str]:
     cache = model_kwargs.get("past_key_values")
     if cache is not None and cache.get_seq_length() > 0:
         problems.append("past_key_values: this search has a KV cache of its own")
-    lost = model_kwargs.keys() - EXPECTED | call.frame.kwargs.keys() & {"position_ids"}
+    passed = {name for name, value in model_kwargs.items() if value != {}}  # of no image, {} is passed
+    lost = passed - EXPECTED | call.frame.kwargs.keys() & {"position_ids"}
     problems += [f"{name}: it would not reach the model" for name in sorted(lost)]
     for name, given in (("streamer", call.frame.streamer), ("assistant_model", call.frame.assistant_model)):
         if given is not None:

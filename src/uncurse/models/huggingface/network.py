@@ -16,7 +16,8 @@ Side = Literal["encoder", "decoder"]
 
 def max_positions(network: PreTrainedModel, side: Side) -> int | None:
     """The most tokens that the encoder or the decoder can be fed; None with relative positions."""
-    config = getattr(network.config, side, network.config)  # an EncoderDecoderModel has a config for each side
+    # An EncoderDecoderModel has a config for each side, and a model of text and images one for text.
+    config = getattr(network.config, side, getattr(network.config, "text_config", network.config))
     for name in (f"max_{side}_position_embeddings", "max_position_embeddings"):
         most: int | None = getattr(config, name, None)
         if most is not None and (type(most) is not int or most < 1):
