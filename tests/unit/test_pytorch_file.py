@@ -97,3 +97,9 @@ def test_a_compressed_archive_is_refused_before_it_is_unpacked(tmp_path: Path) -
     found = measured(imports, f"read_state_dict(Path({str(path)!r}))")
     assert "is refused" in found.error
     assert found.megabytes < 200
+
+
+def test_a_folder_without_weights_is_told_which_files_would_do(tmp_path: Path) -> None:
+    (pickled(tmp_path) / "pytorch_model.bin").unlink()
+    with pytest.raises(UncurseError, match=r"has no weights: neither model\.safetensors nor pytorch_model\.bin"):
+        load_model(ModelOptions(str(tmp_path)))

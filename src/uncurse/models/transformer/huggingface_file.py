@@ -132,7 +132,7 @@ def weights_file(folder: Path) -> Path:
     for name in (TENSORS, PICKLED):
         if (folder / name).exists():
             return folder / name
-    raise UncurseError(f"{folder / TENSORS} is missing")
+    raise UncurseError(f"{folder} has no weights: neither {TENSORS} nor {PICKLED}")
 
 
 def _read_tensors(path: Path) -> dict[str, Tensor]:
