@@ -1,8 +1,8 @@
 """Every score at several beam sizes: `python benchmarks/quality.py MODEL SOURCE REFERENCE… [options]`.
 
 One exhaustive search per beam size is recorded, kept in the folder of --traces, and judged by every score with
-each of its usual stopping rules; nothing is tuned. The last table compares the first and the last beam size by a
-paired bootstrap.
+each of its usual stopping rules; nothing is tuned. The other tables compare every score with length norm as
+toolkits stop it (beam-full, the first maximum length), and the first beam size with the last (paired bootstrap).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
@@ -38,6 +39,14 @@ def recorded(translator: Translator, sentences: Sequence[Sentence], beam_size: i
     return store.load(recording)
 
 
+def with_longest(limited: Sequence[Sequence[Sentence]]) -> list[Sentence]:
+    """Sentences, given under several maximum lengths, [max_lengths][sentences]; each with its longest."""
+    return [
+        replace(each[0], max_length=max(sentence.max_length for sentence in each))
+        for each in zip(*limited, strict=True)
+    ]
+
+
 def decodings_at(beam_size: int, translator: Translator, reward: float) -> list[Decoding]:
     """Every score that the model can be judged by, with each of its usual stopping rules."""
     scores = standard_scores(reward, translator.model.attends, translator.predictor is not None)
@@ -58,6 +67,13 @@ def named(decoding: Decoding) -> tuple[str, str]:
     return SCORES.spec(decoding.rescorer), RULES.spec(decoding.stop)
 
 
+def compared(before: Sequence[str], after: Sequence[str], references: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """The difference in BLEU, its interval and p."""
+    first, second = (bleu_statistics(texts, references, lowercase=True) for texts in (before, after))
+    difference = paired_bootstrap([first], [second])
+    return f"{difference.bleu:+.2f}", f"{difference.low:+.2f} to {difference.high:+.2f}", f"{difference.p:.3f}"
+
+
 def table_of(title: str, columns: str) -> Table:
     """An empty table; words are on the left and numbers on the right."""
     table = Table(title=title)
@@ -74,10 +90,11 @@ def options() -> argparse.Namespace:
     parser.add_argument("references", type=Path, nargs="+")
     parser.add_argument("--beam-sizes", default="1,5,10")
     parser.add_argument("--lines", type=int, default=None, help="a sample of so many, evenly spread")
-    parser.add_argument("--max-lengths", default="q0.95", help="one or more; the first must be the longest")
+    parser.add_argument("--max-lengths", default="q0.95", help="one or more")
     parser.add_argument("--reward", type=float, default=0.5, help="r of the scores that need one")
     parser.add_argument("--traces", type=Path, default=Path("runs/traces"))
     parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--length-predictor", default=None, help="a file; default: that of the model")
     parser.add_argument("--threads", type=int, default=1)
     return parser.parse_args()
 
@@ -86,7 +103,7 @@ def main() -> None:
     """Print the tables."""
     asked = options()
     torch.set_num_threads(asked.threads)
-    translator = load(asked.model, dtype=asked.dtype)
+    translator = load(asked.model, dtype=asked.dtype, length_predictor=asked.length_predictor)
     lines = sample(read_lines(asked.source), asked.lines)
     references = [sample(read_lines(path), asked.lines) for path in asked.references]
     names = asked.max_lengths.split(",")
@@ -97,7 +114,7 @@ def main() -> None:
     outputs: dict[tuple[int, str, tuple[str, str]], list[str]] = {}
     sizes = [int(size) for size in asked.beam_sizes.split(",")]
     for size in sizes:
-        traces = recorded(translator, sentences[names[0]], size, asked.traces)
+        traces = recorded(translator, with_longest(found), size, asked.traces)
         decodings = decodings_at(size, translator, asked.reward)
         for name in names:
             judged = [
@@ -118,18 +135,21 @@ def main() -> None:
             table.add_section()
     console = Console(width=140)
     console.print(table)
+    norm = named(Decoding(sizes[0], "length-norm", "beam-full"))
+    table = table_of(
+        f"Minus {' '.join(norm)}, max_length {names[0]}", "beam size,max_length,score,stop,BLEU,95 % interval,p"
+    )
+    for (size, name, method), texts in outputs.items():
+        cells = compared(outputs[size, names[0], norm], texts, references)
+        table.add_row(str(size), name, *method, *cells)
+    console.print(table)
     table = table_of(
         f"From beam size {sizes[0]} to {sizes[-1]}, max_length {names[0]}", "score,stop,BLEU,95 % interval,p"
     )
     for decoding in decodings_at(sizes[0], translator, asked.reward):
         method = named(decoding)
-        before, after = (
-            bleu_statistics(outputs[size, names[0], method], references, lowercase=True)
-            for size in (sizes[0], sizes[-1])
-        )
-        difference = paired_bootstrap([before], [after])
-        interval = f"{difference.low:+.2f} to {difference.high:+.2f}"
-        table.add_row(*method, f"{difference.bleu:+.2f}", interval, f"{difference.p:.3f}")
+        before, after = (outputs[size, names[0], method] for size in (sizes[0], sizes[-1]))
+        table.add_row(*method, *compared(before, after, references))
     console.print(table)
 
 
