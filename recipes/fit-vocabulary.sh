@@ -11,5 +11,5 @@ done
 for text in wmt/newstest2020 wmt/flores-dev wmt/generaltest2022; do
     arguments+=(--test-source "$data/$text.zh")
 done
-uncurse fit-vocabulary --model opus-mt-zh-en --dtype int8 "${arguments[@]}" --sentences 1000 \
+uncurse fit-vocabulary --model opus-mt-zh-en --dtype int8 "${arguments[@]}" --sentences 60 \
     --out "$out/opus-mt-zh-en.safetensors"

@@ -37,7 +37,6 @@ from hypothesis.strategies import DrawFn
 from support.saved_families import saved
 from support.tiny_bergamot import VOCABULARY, WEIGHTS, write_bergamot
 from support.tiny_marian import (
-    D_MODEL,
     EOS,
     TOKENS,
     VOCAB_SIZE,
@@ -238,11 +237,10 @@ def selectors(folder: Path) -> Iterator[Reader]:
     write_ctranslate2(folder / "model", tiny_weights(int8=True))
     (folder / "sentencepiece.model").write_bytes(tokenizer_model())
     fingerprint = load_model(ModelOptions(str(folder))).fingerprint
-    random, tokens = np.random.default_rng(1), np.arange(0, VOCAB_SIZE, 2)
+    tokens = np.arange(0, VOCAB_SIZE, 2)
     selector = VocabularySelector(
         tokens=tokens,
-        projection=random.normal(size=(D_MODEL, D_MODEL)).astype(np.float32),
-        bias=np.where(tokens == EOS, np.inf, -1.0).astype(np.float32),
+        bias=np.where(tokens == EOS, np.inf, 3.0).astype(np.float32),
     )
     name = selector_path(folder, fingerprint).name
     save_selector(folder / name, selector, fingerprint)

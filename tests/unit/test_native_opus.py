@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+import uncurse
 from uncurse import Sentence, record
 from uncurse.arrays import Floats
 from uncurse.models.download import downloaded_folder
@@ -21,6 +22,7 @@ from uncurse.models.transformer.native.network import NativeNetwork
 from uncurse.models.transformer.native.step_model import NativeStepModel
 from uncurse.models.transformer.step_model import TransformerStepModel
 from uncurse.models.transformer.weights import TransformerWeights
+from uncurse.models.vocabulary_selector import SHIPPED, find_selector
 from uncurse.search.step_model import StepModel
 from uncurse.search.trace import Trace
 from uncurse.text.marian_tokenizer import read_marian_tokenizer
@@ -81,3 +83,17 @@ def test_in_int8_the_kernels_are_as_close_to_float32_as_pytorch_is() -> None:
     exact = reference(ComputeType.FLOAT32).features(sources)
     ours = error(native(ComputeType.INT8).features(sources))
     assert ours <= 1.3 * error(reference(ComputeType.INT8).features(sources))
+
+
+def test_the_shipped_selector_is_used_and_selects_a_tenth_of_the_vocabulary_at_most() -> None:
+    plain, selecting = (
+        uncurse.load("opus-mt-zh-en", dtype="int8", vocabulary_selection=selection) for selection in (False, True)
+    )
+    (file,) = SHIPPED.glob("*.safetensors")
+    selector = find_selector(Path("nowhere"), file.stem)
+    assert selecting.model.signature == f"{plain.model.signature}-selected-{selector.fingerprint}"
+    texts = [[each.text for each in translator.translate(LINES, beam_size=5)] for translator in (plain, selecting)]
+    assert texts[0] == texts[1]
+    model = native(ComputeType.INT8)
+    for votes in model.votes(weights()[1], selector.tokens):
+        assert 1000 < len(selector.selected(votes)) < model.vocab_size / 10

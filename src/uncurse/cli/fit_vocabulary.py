@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from uncurse.arrays import Ints
     from uncurse.models.loaded_model import LoadedModel
     from uncurse.training.fit_vocabulary import SelectionReport
-    from uncurse.training.selection_sample import SelectionSample
+    from uncurse.training.selection_sample import Translations
 
 
 def fit_vocabulary(
@@ -33,8 +33,8 @@ def fit_vocabulary(
     out: Annotated[
         Path | None, typer.Option(help="The file to write. Default: in the model's folder, if that is yours.")
     ] = None,
-    sentences: Annotated[int, typer.Option(min=10, help="How many of each text to use at most.")] = 5_000,
-    recall: Annotated[float, typer.Option(help="Select this share of the likely tokens.")] = 0.999,
+    sentences: Annotated[int, typer.Option(min=10, help="How many of each text to use at most.")] = 200,
+    recall: Annotated[float, typer.Option(help="Select this share of the likely tokens.")] = 0.99,
     device: Device = "cpu",
     dtype: Dtype = "float32",
     source_lang: Language = None,
@@ -45,11 +45,11 @@ def fit_vocabulary(
     from uncurse.cli.output_path import check_output
     from uncurse.models.load import load_model
     from uncurse.models.loaded_model import ModelOptions
-    from uncurse.models.vocabulary_selector import HasEncoderStates, save_selector, selector_path
+    from uncurse.models.vocabulary_selector import HasVotes, save_selector, selector_path
     from uncurse.text.lines import read_lines
     from uncurse.training.fit_vocabulary import fit_vocabulary as fit
     from uncurse.training.fit_vocabulary import report
-    from uncurse.training.selection_sample import concatenate, selection_sample
+    from uncurse.training.selection_sample import selection_sample, translations
 
     if not 0.0 < recall <= 1.0:
         raise UncurseError(f"recall = {recall} is not allowed: it must be in (0, 1]")
@@ -60,47 +60,42 @@ def fit_vocabulary(
     options = ModelOptions(model, device=device, dtype=dtype, source_lang=source_lang, target_lang=target_lang)
     loaded = load_model(options)
     network = loaded.model
-    if not isinstance(network, HasEncoderStates):
+    if not isinstance(network, HasVotes):
         raise UncurseError(f"{model} cannot select tokens: vocabulary selection is for Marian models")
     console = Console(stderr=True)
     with Progress(console=console, disable=not console.is_terminal) as bars:
 
-        def sample(path: Path) -> SelectionSample:
-            bar = bars.add_task(f"translating {path.name}")
+        def progress(name: str) -> Callable[[int, int], None]:
+            bar = bars.add_task(name)
+            return lambda done, total: bars.update(bar, completed=done, total=total)
 
-            def progress(done: int, total: int) -> None:
-                bars.update(bar, completed=done, total=total)
+        def translated(path: Path) -> Translations:
+            return translations(loaded, read_lines(path), sentences, progress(f"translating {path.name}"))
 
-            return selection_sample(loaded, read_lines(path), sentences, progress)
-
-        train = concatenate([sample(path) for path in source])
-        tests = {"/".join(path.parts[-2:]): sample(path) for path in test_source or ()}
-        bar, space = bars.add_task("fitting"), network.token_space()
-        selector, held_out = fit(
-            train,
-            space,
-            _candidates(loaded, train),
-            [network.eos, *_single_characters(loaded)],
-            recall,
-            progress=lambda done, total: bars.update(bar, completed=done, total=total),
-        )
+        train = [translated(path) for path in source]
+        tests = {"/".join(path.parts[-2:]): [translated(path)] for path in test_source or ()}
+        candidates = _candidates(loaded, train)
+        samples = {
+            name: selection_sample(network, given, candidates, progress(f"votes of {name}"))
+            for name, given in {"fitted to": train, **tests}.items()
+        }
+    always = [loaded.model.eos, *_single_characters(loaded)]
+    selector = fit(samples["fitted to"], candidates, always, recall)
     path = out if folder is None else selector_path(folder, loaded.fingerprint)
     assert path is not None
     save_selector(path, selector, loaded.fingerprint)
-    reports = {"held out": held_out} | {
-        name: report(selector, space.embeddings, each) for name, each in tests.items()
-    }
-    _print(reports, network.vocab_size)
+    _print({name: report(selector, each) for name, each in samples.items()}, loaded.model.vocab_size)
     file = "" if out is None else f" --vocabulary-selector {out}"
     typer.echo(f"wrote {path}; use it with uncurse translate --model {model} --vocabulary-selection{file}")
 
 
-def _candidates(loaded: LoadedModel, sample: SelectionSample) -> Ints:
+def _candidates(loaded: LoadedModel, given: Sequence[Translations]) -> Ints:
     """The tokens whose characters all occur in translations: not those that are only for source text."""
     import numpy as np
 
     texts = [loaded.target.decode([token]) for token in range(loaded.model.vocab_size)]
-    known = {character for token in np.unique(np.concatenate(sample.targets)) for character in texts[token]}
+    needed = np.unique(np.concatenate([target for each in given for target in each.targets]))
+    known = {character for token in needed for character in texts[token]}
     return np.array([token for token, text in enumerate(texts) if known.issuperset(text)])
 
 

@@ -1,7 +1,9 @@
-"""Vocabulary selection: which tokens the output layer computes for a sentence, chosen by the encoder's states.
+"""Vocabulary selection: which tokens the output layer computes for a sentence, chosen from its encoder states.
 
-Every source position votes for tokens; a token is computed if one position wants it. The choice depends on one
-sentence alone, so neighbours in a batch cannot change an output. The model is renormalised over the chosen tokens.
+The model itself says what a source position can become: the decoder takes two greedy steps while it attends to
+this position alone, and its most likely tokens there are votes. A fitted bias for each token tells how likely it
+must be for one of the positions. The choice depends on one sentence alone, so neighbours in a batch cannot change
+an output. The model is renormalised over the chosen tokens.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, Protocol, final, runtime_checkable
 
@@ -17,47 +20,45 @@ from numpy.typing import NDArray
 
 from uncurse.arrays import Ints
 from uncurse.errors import UncurseError
+from uncurse.search.step_model import S, StepModel
 from uncurse.storage.array_file import load_array_file, save_array_file
 
 SHIPPED: Final = Path(__file__).parent / "pretrained" / "vocabularies"  # by fingerprint of the model
-DTYPES: Final = {"tokens": np.int32, "projection": np.float16, "bias": np.float32}  # in a file
+DTYPES: Final = {"tokens": np.int32, "bias": np.float32}  # in a file
+STEPS: Final = 2  # of the decoder for each position: the second one finds how a word goes on
+MOST_LIKELY: Final = 300  # tokens that a position votes for in a step
+NO_VOTE: Final = -1e4  # instead of a log-probability
 Floats32 = NDArray[np.float32]
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class VocabularySelector:
-    """`v is computed ⇔ max_i (h_i · projection) · e_v + bias_v > 0`: states h_i, the model's embeddings e."""
+    """`v is computed ⇔ max_i log p(v | position i) + bias_v > 0`, over the positions i that vote for v."""
 
     tokens: Ints  # [candidates] ids, rising; no other token is ever computed
-    projection: Floats32  # [d_model, d_model]
     bias: Floats32  # [candidates] +inf: always
 
     def __post_init__(self) -> None:
         if self.tokens.ndim != 1 or self.bias.shape != self.tokens.shape or not len(self.tokens):
             raise UncurseError("tokens and bias must have one row for each candidate")
-        if self.projection.ndim != 2 or self.projection.shape[0] != self.projection.shape[1]:
-            raise UncurseError(f"projection has the shape {self.projection.shape}, and should be square")
         if self.tokens[0] < 0 or (np.diff(self.tokens) <= 0).any():
             raise UncurseError("the tokens must rise")
-        if not np.isfinite(self.projection).all():
-            raise UncurseError("projection must be finite")
         if np.isnan(self.bias).any() or not (self.bias == np.inf).any():
             raise UncurseError(
                 "bias must be a number everywhere, and +inf for the tokens that are always computed"
             )
 
     def selected(self, votes: Floats32, allowed: Ints | None = None) -> Ints:
-        """The tokens for a sentence whose positions vote so, among those that are allowed; ids, rising."""
-        tokens: Ints = self.tokens[votes.max(axis=0) + self.bias > 0]
+        """The tokens for a sentence with these votes, [vocab_size], among those that are allowed; ids, rising."""
+        tokens: Ints = self.tokens[votes[self.tokens] + self.bias > 0]
         return tokens if allowed is None else np.intersect1d(tokens, allowed, assume_unique=True)
 
-    def check_fits(self, vocab_size: int, d_model: int, eos: int) -> None:
-        """Refuse to select tokens for a model of other sizes, or outputs that could not end."""
-        if self.tokens[-1] >= vocab_size or len(self.projection) != d_model:
+    def check_fits(self, vocab_size: int, eos: int) -> None:
+        """Refuse to select tokens for a model of another vocabulary, or outputs that could not end."""
+        if self.tokens[-1] >= vocab_size:
             raise UncurseError(
-                f"the vocabulary selector is for {len(self.projection)} features and more than {self.tokens[-1]}"
-                f" tokens; the model has {d_model} and {vocab_size}"
+                f"the vocabulary selector is for more than {self.tokens[-1]} tokens; the model has {vocab_size}"
             )
         if eos not in self.tokens[self.bias == np.inf]:
             raise UncurseError("the vocabulary selector does not always select </s>")
@@ -65,30 +66,32 @@ class VocabularySelector:
     @property
     def fingerprint(self) -> str:
         """Identify what was learnt."""
-        parts = (self.tokens, self.projection, self.bias)
-        return sha256(b"".join(part.tobytes() for part in parts)).hexdigest()[:8]
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class TokenSpace:
-    """Where encoder states and tokens meet: `state · start · embedding` is high for its translation."""
-
-    embeddings: Floats32  # of all tokens, [vocab_size, d_model]
-    start: Floats32  # values and output of the last layer's cross-attention in one product, [d_model, d_model]
+        return sha256(self.tokens.tobytes() + self.bias.tobytes()).hexdigest()[:8]
 
 
 @runtime_checkable
-class HasEncoderStates(Protocol):
+class HasVotes(Protocol):
     """A model that a vocabulary selector can be fitted to."""
 
-    def encoder_states(self, sources: Sequence[Sequence[int]]) -> list[Floats32]:
-        """The encoder's states of each source and its `</s>`, [tokens, d_model]."""
+    def votes(self, sources: Sequence[Sequence[int]], tokens: Ints) -> list[Floats32]:
+        """The votes of each source's positions among these tokens, [vocab_size]."""
         ...
 
-    def token_space(self) -> TokenSpace:
-        """Where encoder states and tokens meet."""
-        ...
+
+def vote(model: StepModel[S], state: S, first: Sequence[int]) -> list[Floats32]:
+    """The highest log-probability of each token, [vocab_size], in each sentence.
+
+    The rows of the state are positions that the decoder attends to; those of sentence i begin at `first[i]`.
+    """
+    fed = np.full(first[-1], model.bos)
+    votes = [np.full(model.vocab_size, NO_VOTE, dtype=np.float32) for _ in first[1:]]
+    for _ in range(STEPS):
+        found, state = model.step(state, fed, MOST_LIKELY, attention=False)
+        best = found.log_probs.argmax(axis=1)[:, None]
+        fed = np.take_along_axis(found.tokens, best, axis=1)[:, 0]
+        for highest, (begin, end) in zip(votes, pairwise(first), strict=True):
+            np.maximum.at(highest, found.tokens[begin:end], found.log_probs[begin:end].astype(np.float32))
+    return votes
 
 
 def find_selector(folder: Path, fingerprint: str, file: Path | None = None) -> VocabularySelector:
@@ -123,10 +126,6 @@ def load_selector(path: Path, fingerprint: str) -> VocabularySelector:
         for name, dtype in DTYPES.items():
             if arrays[name].dtype != dtype:  # a fraction is no token, and a large float64 becomes inf
                 raise UncurseError(f"{name} is of type {arrays[name].dtype}, and should be {np.dtype(dtype)}")
-        return VocabularySelector(
-            tokens=arrays["tokens"].astype(np.int64),
-            projection=arrays["projection"].astype(np.float32),
-            bias=arrays["bias"].astype(np.float32),
-        )
+        return VocabularySelector(arrays["tokens"].astype(np.int64), arrays["bias"])
     except (KeyError, IndexError, ValueError) as error:
         raise UncurseError(f"{path} is not a vocabulary selector for this model: {error}") from error

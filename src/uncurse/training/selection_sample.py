@@ -1,4 +1,4 @@
-"""What a vocabulary selector is fitted to: a model's encoder states, and the tokens of its own translations."""
+"""What a vocabulary selector is fitted to: the votes of source positions, and the tokens of translations."""
 
 from __future__ import annotations
 
@@ -10,59 +10,63 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uncurse.arrays import Ints
-from uncurse.errors import UncurseError
 from uncurse.models.loaded_model import LoadedModel
-from uncurse.models.vocabulary_selector import HasEncoderStates
+from uncurse.models.vocabulary_selector import HasVotes
 from uncurse.search.step_model import StepModel
 
 MAX_TOKENS: Final = 150  # of a source or a translation that is used
-BATCH: Final = 64  # sentences that are translated together
+BATCH: Final = 32  # sentences that are translated together
 ALTERNATIVES: Final = 8  # the most that are looked at in a step
 LIKELY: Final = 0.05  # probability of a token that a beam may want beside the most likely one
+
+
+Progress = Callable[[int, int], None]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Translations:
+    """Sources, and the tokens that their translations need."""
+
+    sources: Sequence[tuple[int, ...]]
+    targets: Sequence[Ints]  # of each source; a token may occur several times
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class SelectionSample:
-    """Encoder states of sources, and the tokens of their translations."""
+    """The votes of sources, and the tokens that their translations need."""
 
-    states: Sequence[NDArray[np.floating[Any]]]  # of each source, [tokens, d_model]
-    targets: Sequence[Ints]  # of each source; a token may occur several times
-
-    def take(self, rows: Ints) -> SelectionSample:
-        """Some of the sentences."""
-        return SelectionSample([self.states[row] for row in rows], [self.targets[row] for row in rows])
+    votes: Sequence[NDArray[np.floating[Any]]]  # of each source, [vocab_size]
+    targets: Sequence[Ints]
 
 
-def concatenate(samples: Sequence[SelectionSample]) -> SelectionSample:
-    """The sentences of several texts."""
-    return SelectionSample(
-        [states for sample in samples for states in sample.states],
-        [target for sample in samples for target in sample.targets],
-    )
-
-
-def selection_sample(
-    loaded: LoadedModel, lines: Sequence[str], most: int, progress: Callable[[int, int], None] = lambda *_: None
-) -> SelectionSample:
+def translations(loaded: LoadedModel, lines: Sequence[str], most: int, progress: Progress) -> Translations:
     """Translate at most so many lines, drawn at random; empty and long ones are left out.
 
     The model's own translations are what its output layer has to find; a text's reference need not be.
     """
-    model = loaded.model
-    if not isinstance(model, HasEncoderStates):
-        raise UncurseError("vocabulary selection is for Marian models")
     order = np.random.default_rng(0).permutation(len(lines))
     chosen = [line for line in (lines[row] for row in order) if line.strip()][:most]
     sources = [tuple(source) for source in loaded.source.encode(chosen) if 0 < len(source) <= MAX_TOKENS]
-    states: list[NDArray[np.floating[Any]]] = []
     targets: list[Ints] = []
     for first in range(0, len(sources), BATCH):
-        batch = sources[first : first + BATCH]
-        states += [each.astype(np.float16) for each in model.encoder_states(batch)]
-        targets += _likely_tokens(model, batch)
+        targets += _likely_tokens(loaded.model, sources[first : first + BATCH])
         progress(len(targets), len(sources))
-    return SelectionSample(states, targets)
+    return Translations(sources, targets)
+
+
+def selection_sample(
+    model: HasVotes, given: Sequence[Translations], candidates: Ints, progress: Progress
+) -> SelectionSample:
+    """The votes for translations among candidates."""
+    sources = [source for each in given for source in each.sources]
+    votes: list[NDArray[np.floating[Any]]] = []
+    for first in range(0, len(sources), BATCH):
+        found = model.votes(sources[first : first + BATCH], candidates)
+        votes += [each.astype(np.float16) for each in found]
+        progress(len(votes), len(sources))
+    return SelectionSample(votes, [target for each in given for target in each.targets])
 
 
 def _likely_tokens(model: StepModel[Any], sources: Sequence[Sequence[int]]) -> list[Ints]:

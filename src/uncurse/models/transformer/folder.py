@@ -76,12 +76,12 @@ def _loaded_model(folder: Path, content: FolderContent, options: ModelOptions) -
     fingerprint = _fingerprint(content)
     selector = _selector(folder, fingerprint, content.weights, options)
     compute_type, device = ComputeType(options.dtype), device_of(options.device)
-    network = _network(content.weights, compute_type, device, allowed, selector)
+    network = _network(content.weights, compute_type, device, allowed)
     suffix = "" if script is None else f"-without-{script.strip().lower()}"
     suffix += "" if selector is None else f"-selected-{selector.fingerprint}"
     signature = f"{name.lower()}-{fingerprint}-{network.signature}{suffix}"
     return LoadedModel(
-        model=_step_model(network, signature, content.special),
+        model=_step_model(network, signature, content.special, selector),
         source=content.source,
         target=content.target,
         fingerprint=fingerprint,
@@ -99,8 +99,7 @@ def _selector(
         return None
     file = None if options.vocabulary_selector is None else Path(options.vocabulary_selector)
     selector = find_selector(folder, fingerprint, file)
-    vocab_size, d_model = weights.matrices[EMBEDDINGS].values.shape
-    selector.check_fits(vocab_size, d_model, weights.eos)
+    selector.check_fits(len(weights.matrices[EMBEDDINGS].values), weights.eos)
     return selector
 
 
@@ -109,22 +108,24 @@ def _network(
     compute_type: ComputeType,
     device: torch.device,
     allowed: Sequence[int] | None,
-    selector: VocabularySelector | None,
 ) -> NativeNetwork | TransformerNetwork:
     """The network as the C++ kernels run it, where there are some for it, or else as PyTorch does."""
     has_kernels = device.type == "cpu" and compute_type in (ComputeType.FLOAT32, ComputeType.INT8)
     library = chosen_library() if has_kernels else None
     if library is not None:
-        return NativeNetwork(weights, compute_type, library, allowed, selector)
-    return TransformerNetwork(weights, compute_type, device, allowed, selector)
+        return NativeNetwork(weights, compute_type, library, allowed)
+    return TransformerNetwork(weights, compute_type, device, allowed)
 
 
 def _step_model(
-    network: NativeNetwork | TransformerNetwork, signature: str, special: SpecialTokens
+    network: NativeNetwork | TransformerNetwork,
+    signature: str,
+    special: SpecialTokens,
+    selector: VocabularySelector | None,
 ) -> NativeStepModel | TransformerStepModel:
     if isinstance(network, NativeNetwork):
-        return NativeStepModel(network, signature, special)
-    return TransformerStepModel(network, signature, special)
+        return NativeStepModel(network, signature, special, selector)
+    return TransformerStepModel(network, signature, special, selector)
 
 
 def _fingerprint(content: FolderContent) -> str:

@@ -75,6 +75,14 @@ class CrossAttentionCache:
         keys = [layer[sentences, :, : is_token.shape[1]] for layer in self.keys]
         return type(self)(keys, [layer[sentences, :, : is_token.shape[1]] for layer in self.values], is_token)
 
+    def split(self) -> Self:
+        """Every token as a sentence of its own."""
+        keys, values = (
+            [layer.transpose(1, 2)[self.is_token].unsqueeze(2) for layer in layers]
+            for layers in (self.keys, self.values)
+        )
+        return type(self)(keys, values, self.is_token[self.is_token].unsqueeze(1))
+
     def append(self, other: Self) -> Self:
         """These sentences followed by the others."""
         keys, values = _concat(self.keys, other.keys), _concat(self.values, other.values)

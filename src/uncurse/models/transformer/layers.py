@@ -24,7 +24,6 @@ from uncurse.models.transformer.weights import (
     embedding_norm,
     final_norm,
 )
-from uncurse.models.vocabulary_selector import TokenSpace, VocabularySelector
 
 ACTIVATIONS: Final[Mapping[str, Callable[[Tensor], Tensor]]] = {
     "relu": functional.relu,
@@ -135,7 +134,6 @@ class TransformerNetwork:
         compute_type: ComputeType,
         device: torch.device,
         allowed: Sequence[int] | None = None,  # the tokens that an output may have; None: all
-        selector: VocabularySelector | None = None,
     ) -> None:
         self.device = device
         self.signature = compute_type.signature
@@ -157,38 +155,22 @@ class TransformerNetwork:
         self.encoder = [build.encoder_layer(index) for index in range(weights.layers("encoder"))]
         self.decoder = [build.decoder_layer(index) for index in range(weights.layers("decoder"))]
         self._compute_type, self._output_bias = compute_type, build.vector(OUTPUT_BIAS)
-        self._allowed = None if allowed is None else np.array(allowed)
-        self._selector, self._state_to_output = selector, weights.state_to_output()
-        if selector is not None:
-            candidates = self._embeddings.rows(torch.from_numpy(selector.tokens).to(device))
-            self._vote = make_linear(candidates, None, compute_type)
-        self._output = self._output_for(self._allowed)
+        self.allowed = None if allowed is None else np.array(allowed)
+        self.output = self.output_for(self.allowed)
 
-    def output_layer(self, states: Tensor) -> OutputLayer:
-        """The output layer of a sentence with these encoder states, [positions, d_model]."""
-        if self._selector is None:
-            return self._output
-        projected = states.float() @ torch.from_numpy(self._selector.projection).to(self.device)
-        votes = self._vote(LinearInput(projected)).float().cpu().numpy()
-        return self._output_for(self._selector.selected(votes, self._allowed))
-
-    def _output_for(self, tokens: Ints | None) -> OutputLayer:
+    def output_for(self, tokens: Ints | None) -> OutputLayer:
+        """The output layer for some tokens, ids, rising; None: all."""
         chosen = None if tokens is None else torch.from_numpy(tokens).to(self.device)
         return OutputLayer(self._embeddings, self._output_bias, self._compute_type, chosen)
 
     @property
     def vocab_size(self) -> int:
         """The number of tokens; as a token id it stands for no token, whose embedding is zero."""
-        return self._output.vocab_size
+        return self.output.vocab_size
 
     def max_positions(self, side: str) -> int:
         """The most tokens of a sequence, special ones counted: so many have a position encoding."""
         return len(self._positions[side])
-
-    @property
-    def token_space(self) -> TokenSpace:
-        """Where encoder states and tokens meet."""
-        return TokenSpace(self._embeddings.dequantize().cpu().numpy(), self._state_to_output)
 
     def embed(self, side: str, tokens: Tensor, first: Tensor | int = 0) -> Tensor:
         """Embed tokens, [rows, tokens], at positions from `first` on; the result is [rows, tokens, d_model]."""

@@ -26,7 +26,7 @@ from uncurse.models.transformer.kv_cache import CrossAttentionCache, PrefixTreeC
 from uncurse.models.transformer.layers import TransformerNetwork
 from uncurse.models.transformer.linear import LinearInput
 from uncurse.models.transformer.output_layer import OutputLayer
-from uncurse.models.vocabulary_selector import Floats32, TokenSpace
+from uncurse.models.vocabulary_selector import Floats32, VocabularySelector, vote
 from uncurse.search.step_model import Continuations
 
 MIN_LIVE_SHARE: Final = 0.8  # of sentences; below it, those that have left are dropped from the caches
@@ -97,8 +97,16 @@ class TransformerStepModel:
 
     attends: Final = True
 
-    def __init__(self, network: TransformerNetwork, signature: str, special: SpecialTokens | None = None) -> None:
+    def __init__(
+        self,
+        network: TransformerNetwork,
+        signature: str,
+        special: SpecialTokens | None = None,
+        selector: VocabularySelector | None = None,
+    ) -> None:
         self._network = network
+        self._selector = selector
+        self._candidates = None if selector is None else network.output_for(selector.tokens)
         self._encoder = CachedEncoder(self._encode)
         self._special = special = special or marian_tokens(network.eos, network.vocab_size)
         self.signature = signature
@@ -111,24 +119,43 @@ class TransformerStepModel:
     @torch.inference_mode()
     def start(self, sources: Sequence[Sequence[int]]) -> TransformerState:
         """Encode sources."""
-        network = self._network
+        network, source = self._network, self._cross_attention_cache(sources)
+        outputs = [network.output] * len(sources)
+        if self._selector is not None and self._candidates is not None:
+            votes = self._votes(source, self._candidates)
+            outputs = [network.output_for(self._selector.selected(each, network.allowed)) for each in votes]
+        return self._prompted(source, outputs)
+
+    @torch.inference_mode()
+    def votes(self, sources: Sequence[Sequence[int]], tokens: Ints) -> list[Floats32]:
+        """The votes of each source's positions among these tokens, [vocab_size]."""
+        return self._votes(self._cross_attention_cache(sources), self._network.output_for(tokens))
+
+    def _votes(self, source: CrossAttentionCache, output: OutputLayer) -> list[Floats32]:
+        positions = source.split()
+        state = self._prompted(positions, [output] * len(positions.is_token))
+        return vote(self, state, [0, *source.is_token.sum(dim=1).cumsum(dim=0).tolist()])
+
+    def _cross_attention_cache(self, sources: Sequence[Sequence[int]]) -> CrossAttentionCache:
         states, is_token = self._encoder(sources)
         inputs = LinearInput(states)
-        projected = [layer.cross_attention.key_value(inputs) for layer in network.decoder]
-        sentences, device = len(sources), network.device
-        empty = [
-            states.new_zeros(sentences, network.heads, 1, network.d_model // network.heads) for _ in 2 * projected
-        ]
+        projected = [layer.cross_attention.key_value(inputs) for layer in self._network.decoder]
+        return CrossAttentionCache.of(projected, self._network.heads, is_token)
+
+    def _prompted(self, source: CrossAttentionCache, outputs: Sequence[OutputLayer]) -> TransformerState:
+        """The state after what is fed to the decoder first."""
+        count, device = len(outputs), self._network.device
+        empty = [each.new_zeros(count, each.shape[1], 1, each.shape[3]) for each in (*source.keys, *source.values)]
         state = TransformerState(
-            source=CrossAttentionCache.of(projected, network.heads, is_token),
-            tree=PrefixTreeCache(empty[: len(projected)], empty[len(projected) :], 0),
-            paths=torch.empty(sentences, 0, dtype=torch.long, device=device),
-            sentence=torch.arange(sentences, device=device),
-            depth=torch.zeros(sentences, dtype=torch.long, device=device),
-            outputs=tuple(network.output_layer(part[real]) for part, real in zip(states, is_token, strict=True)),
+            source=source,
+            tree=PrefixTreeCache(empty[: len(source.keys)], empty[len(source.keys) :], 0),
+            paths=torch.empty(count, 0, dtype=torch.long, device=device),
+            sentence=torch.arange(count, device=device),
+            depth=torch.zeros(count, dtype=torch.long, device=device),
+            outputs=tuple(outputs),
         )
         for token in self._special.decoder_prompt[:-1]:
-            _, _, state = self._decode(state, np.full(sentences, token), attention=False)
+            _, _, state = self._decode(state, np.full(count, token), attention=False)
         return state
 
     @torch.inference_mode()
@@ -183,16 +210,6 @@ class TransformerStepModel:
         """The mean of the encoder's states over all tokens of each source, special ones too, [sources, size]."""
         states, is_token = self._encoder(sources)
         return mean_over_tokens(states, is_token)
-
-    @torch.inference_mode()
-    def encoder_states(self, sources: Sequence[Sequence[int]]) -> list[Floats32]:
-        """The encoder's states of each source with its special tokens, [tokens, d_model]."""
-        states, is_token = self._encoder(sources)
-        return [part[real].float().cpu().numpy() for part, real in zip(states, is_token, strict=True)]
-
-    def token_space(self) -> TokenSpace:
-        """Where encoder states and tokens meet."""
-        return self._network.token_space
 
     def _encode(self, sources: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
         return self._network.encode([self._special.framed(source) for source in sources])

@@ -6,9 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, final
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from uncurse.errors import UncurseError
@@ -68,13 +66,6 @@ class TransformerWeights:
             _check_matrix(self._matrix(name), name, shape)
         for name, expected in vectors.items():
             _check_vector(self._vector(name), name, expected)
-
-    def state_to_output(self) -> NDArray[np.float32]:
-        """Values and output of the last layer's cross-attention in one product, [d_model, d_model]."""
-        name = f"decoder/layer_{self.layers('decoder') - 1}/attention"
-        key_value, output = (self.matrices[f"{name}/linear_{index}"].dequantize() for index in (1, 2))
-        product: NDArray[np.float32] = (output @ key_value[len(output) :]).T.contiguous().numpy()
-        return product
 
     def layers(self, side: str) -> int:
         """The number of layers of the encoder or the decoder."""

@@ -88,9 +88,10 @@ inline void decode(const Network& network, int threads, const Step& step, int se
     if (!found.log_probs) return;
     if (!step.outputs)
         return write_output(network, threads, run.input(), 0, step.rows, *network.output, network.allowed, found);
-    for (int first = 0, last; first < step.rows; first = last) {
+    for (int first = 0, last; first < step.rows; first = last) {  // rows with the same output layer together
         int sentence = step.sentence[first];
-        for (last = first + 1; last < step.rows && step.sentence[last] == sentence;) ++last;
+        auto same = [&](int row) { return step.outputs[step.sentence[row]] == step.outputs[sentence]; };
+        for (last = first + 1; last < step.rows && same(last);) ++last;
         write_output(network, threads, run.input(), first, last, *step.outputs[sentence], step.allowed[sentence], found);
     }
 }

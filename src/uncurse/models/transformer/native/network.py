@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final, final
 
 import numpy as np
@@ -25,7 +26,6 @@ from uncurse.models.transformer.weights import (
     embedding_norm,
     final_norm,
 )
-from uncurse.models.vocabulary_selector import TokenSpace, VocabularySelector
 from uncurse.search.step_model import Continuations
 
 ACTIVATIONS: Final[Mapping[str, int]] = {"relu": 1, "silu": 2, "swish": 2, "gelu": 3}
@@ -94,35 +94,21 @@ class SelectedOutput:
 
 
 @final
-class _Selection:
-    """A vocabulary selector on the kernels, whose sums do not depend on the number of threads."""
+class SelectableOutput:
+    """An output layer from which rows are taken for each sentence."""
 
-    def __init__(
-        self, selector: VocabularySelector, library: Library, output: Weight, bias: Tensor, int8: bool
-    ) -> None:
-        self._selector, self._library, self._int8 = selector, library, int8
-        if int8 and output.scale is None:  # once, and not for every sentence
-            values, step = output.quantize()
-            output = Weight(values, 1.0 / step)
+    def __init__(self, library: Library, weight: Weight, bias: Tensor, int8: bool) -> None:
+        if int8 and weight.scale is None:  # once, and not for every sentence
+            values, step = weight.quantize()
+            weight = Weight(values, 1.0 / step)
         elif not int8:
-            output = Weight(output.dequantize())
-        self._output, self._bias = output, bias
-        projection = Weight(torch.from_numpy(selector.projection.T))
-        self._votes = (
-            PackedLayer(library, projection, None, int8=False),
-            PackedLayer(library, output.rows(torch.from_numpy(selector.tokens)), None, int8),
-        )
+            weight = Weight(weight.dequantize())
+        self._library, self._weight, self._bias, self._int8 = library, weight, bias, int8
 
-    def output(self, states: NDArray[np.float32], allowed: Ints | None) -> SelectedOutput:
-        """The output layer for a sentence with these encoder states, [positions, d_model]."""
-        votes = np.ascontiguousarray(states)
-        for layer in self._votes:
-            given, votes = votes, np.empty((len(states), layer.outputs), dtype=np.float32)
-            self._library.linear(layer.pointer, 1, len(states), address(given), 0, address(votes))
-        tokens = self._selector.selected(votes, allowed)
+    def rows(self, tokens: Ints) -> SelectedOutput:
+        """The output layer for some tokens, ids, rising."""
         chosen = torch.from_numpy(tokens)
-        layer = PackedLayer(self._library, self._output, self._bias, self._int8, chosen)
-        return SelectedOutput(layer, tokens)
+        return SelectedOutput(PackedLayer(self._library, self._weight, self._bias, self._int8, chosen), tokens)
 
 
 @final
@@ -135,7 +121,6 @@ class NativeNetwork:
         compute_type: ComputeType,
         library: Library,
         allowed: Sequence[int] | None = None,  # the tokens that an output may have; None: all
-        selector: VocabularySelector | None = None,
     ) -> None:
         self._library = library
         self._int8 = compute_type is ComputeType.INT8
@@ -147,12 +132,8 @@ class NativeNetwork:
         chosen = None if allowed is None else torch.tensor(allowed)
         self._linears, self._norms = self._pack(weights, chosen)
         self._computed = self._linears[-1].outputs
-        self._state_to_output = weights.state_to_output()
-        self._allowed = None if allowed is None else np.array(allowed)
-        self._selection = None
-        if selector is not None:
-            bias = weights.vectors[OUTPUT_BIAS]
-            self._selection = _Selection(selector, library, embeddings, bias, self._int8)
+        self.allowed = None if allowed is None else np.array(allowed)
+        self._output_weights = embeddings, weights.vectors[OUTPUT_BIAS]
         self._tables = [
             None if table is None else table.contiguous()  # the kernels read them where they are
             for table in (embeddings.values, embeddings.scale, chosen)
@@ -188,12 +169,10 @@ class NativeNetwork:
         """The most tokens of a sequence, special ones counted: so many have a position encoding."""
         return len(self._positions[SIDES.index(side)])
 
-    @property
-    def token_space(self) -> TokenSpace:
-        """Where encoder states and tokens meet."""
-        values, scale, *_ = self._tables
-        assert values is not None
-        return TokenSpace(Weight(values, scale).dequantize().numpy(), self._state_to_output)
+    @cached_property
+    def output(self) -> SelectableOutput:
+        """The output layer as vocabulary selection needs it."""
+        return SelectableOutput(self._library, *self._output_weights, self._int8)
 
     def encode(self, sources: Sequence[Sequence[int]]) -> EncodedSources:
         """Encode sources, which have all special tokens that the model expects."""
@@ -208,10 +187,6 @@ class NativeNetwork:
         pointers = [address(array) for array in (tokens, first, states)]
         self._library.encode(self._pointer, threads, len(sources), *pointers)
         return EncodedSources(states, first)
-
-    def selected_output(self, states: NDArray[np.float32]) -> SelectedOutput | None:
-        """The output layer of a sentence with these encoder states; None: that of the network."""
-        return None if self._selection is None else self._selection.output(states, self._allowed)
 
     def cross_attention_cache(self, states: NDArray[np.float32]) -> NDArray[np.float32]:
         """Keys and values of encoder states, [tokens, d_model], for every layer, [layers, tokens, stride]."""

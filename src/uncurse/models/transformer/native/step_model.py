@@ -21,7 +21,7 @@ from uncurse.models.encoder_cache import CachedEncoder
 from uncurse.models.special_tokens import SpecialTokens, marian_tokens
 from uncurse.models.transformer.native.library import Step
 from uncurse.models.transformer.native.network import EncodedSources, NativeNetwork, SelectedOutput, address
-from uncurse.models.vocabulary_selector import Floats32, TokenSpace
+from uncurse.models.vocabulary_selector import STEPS, Floats32, VocabularySelector, vote
 from uncurse.search.step_model import Continuations
 
 SPARE_STEPS: Final = 8  # for which a tree has capacity after it was compacted
@@ -164,8 +164,16 @@ class NativeStepModel:
 
     attends: Final = True
 
-    def __init__(self, network: NativeNetwork, signature: str, special: SpecialTokens | None = None) -> None:
+    def __init__(
+        self,
+        network: NativeNetwork,
+        signature: str,
+        special: SpecialTokens | None = None,
+        selector: VocabularySelector | None = None,
+    ) -> None:
         self._network = network
+        self._selector = selector
+        self._candidates = None if selector is None else network.output.rows(selector.tokens)
         self._encoder = CachedEncoder(self._encode)
         self._buffers = Buffers(network.layers, network.cache_stride)
         self._special = special = special or marian_tokens(network.eos, network.vocab_size)
@@ -178,21 +186,44 @@ class NativeStepModel:
 
     def start(self, sources: Sequence[Sequence[int]]) -> NativeState:
         """Encode sources."""
-        network, encoded = self._network, self._encoder(sources)
-        cache = network.cross_attention_cache(encoded.states)
-        first = encoded.first.tolist()
+        cache, first = self._cross_attention_cache(sources)
+        outputs: list[SelectedOutput | None] = [None] * len(sources)
+        if self._selector is not None and self._candidates is not None:
+            votes, network = self._votes(cache, first, self._candidates), self._network
+            outputs = [network.output.rows(self._selector.selected(each, network.allowed)) for each in votes]
+        caches = [
+            SourceCache(cache, begin, end - begin, output)
+            for (begin, end), output in zip(pairwise(first), outputs, strict=True)
+        ]
+        return self._prompted(caches, [TreeCache(self._buffers, 1) for _ in sources])
+
+    def votes(self, sources: Sequence[Sequence[int]], tokens: Ints) -> list[Floats32]:
+        """The votes of each source's positions among these tokens, [vocab_size]."""
+        return self._votes(*self._cross_attention_cache(sources), self._network.output.rows(tokens))
+
+    def _votes(self, cache: NDArray[np.float32], first: Sequence[int], output: SelectedOutput) -> list[Floats32]:
+        positions, steps = first[-1], len(self._special.decoder_prompt) - 1 + STEPS
+        tree = TreeCache(self._buffers, steps * positions)  # for all of them, as no two share a node
+        caches = [SourceCache(cache, position, 1, output) for position in range(positions)]
+        return vote(self, self._prompted(caches, [tree] * positions), first)
+
+    def _cross_attention_cache(self, sources: Sequence[Sequence[int]]) -> tuple[NDArray[np.float32], list[int]]:
+        """The cache for all sources, and where the tokens of each begin."""
+        encoded = self._encoder(sources)
+        return self._network.cross_attention_cache(encoded.states), encoded.first.tolist()
+
+    def _prompted(self, sources: Sequence[SourceCache], trees: Sequence[TreeCache]) -> NativeState:
+        """The state after what is fed to the decoder first."""
+        count = len(sources)
         state = NativeState(
-            sources=tuple(
-                SourceCache(cache, begin, end - begin, network.selected_output(encoded.states[begin:end]))
-                for begin, end in pairwise(first)
-            ),
-            trees=tuple(TreeCache(self._buffers, 1) for _ in sources),
-            depth=np.zeros(len(sources), dtype=np.int32),
-            paths=np.empty((len(sources), 0), dtype=np.int32),
-            sentence=np.arange(len(sources), dtype=np.int32),
+            sources=tuple(sources),
+            trees=tuple(trees),
+            depth=np.zeros(count, dtype=np.int32),
+            paths=np.empty((count, 0), dtype=np.int32),
+            sentence=np.arange(count, dtype=np.int32),
         )
         for token in self._special.decoder_prompt[:-1]:
-            _, state = self.step(state, np.full(len(sources), token), 0, attention=False)
+            _, state = self.step(state, np.full(count, token), 0, attention=False)
         return state
 
     def step(self, state: NativeState, tokens: Ints, k: int, attention: bool) -> tuple[Continuations, NativeState]:
@@ -227,16 +258,9 @@ class NativeStepModel:
 
     def features(self, sources: Sequence[Sequence[int]]) -> Floats:
         """The mean of the encoder's states over all tokens of each source, special ones too, [sources, size]."""
-        return np.array([states.mean(axis=0, dtype=np.float64) for states in self.encoder_states(sources)])
-
-    def encoder_states(self, sources: Sequence[Sequence[int]]) -> list[Floats32]:
-        """The encoder's states of each source with its special tokens, [tokens, d_model]."""
         encoded = self._encoder(sources)
-        return [encoded.states[begin:end] for begin, end in pairwise(encoded.first.tolist())]
-
-    def token_space(self) -> TokenSpace:
-        """Where encoder states and tokens meet."""
-        return self._network.token_space
+        parts = (encoded.states[begin:end] for begin, end in pairwise(encoded.first.tolist()))
+        return np.array([states.mean(axis=0, dtype=np.float64) for states in parts])
 
     def _encode(self, sources: Sequence[Sequence[int]]) -> EncodedSources:
         return self._network.encode([self._special.framed(source) for source in sources])
