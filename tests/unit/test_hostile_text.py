@@ -112,7 +112,7 @@ def test_a_record_that_is_no_sentence_is_named(tmp_path: Path, records: str, com
 def test_a_table_that_holds_no_sentences_is_named(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     columns: list[tuple[dict[str, Any], str]] = [
-        ({"text": [1]}, "row 1: 'text' is missing or is not a string"),
+        ({"text": [1]}, "the column 'text' is not a column of strings"),
         ({"text": ["a", None]}, "row 2: 'text' is missing or is not a string"),
         ({"text": [["a"]]}, "the column 'text' is not a column of strings"),
         ({"text": ["x" * (LONGEST_LINE + 1)]}, f"row 1 has more than {LONGEST_LINE} characters"),

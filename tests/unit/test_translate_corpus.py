@@ -259,11 +259,18 @@ def test_odd_tables_are_read_as_they_are_meant(tmp_path: Path) -> None:
         ([["a"], ["b"]], ["text", "text"], "must have one column 'text'; it has the columns text, text"),
         ([["a"], [1], [2]], ["text", "id", "id"], "must have one column 'id'"),
         ([[{"a": "b"}]], ["text"], "the column 'text' is not a column of strings"),
-        ([["a"], [["b"]]], ["text", "id"], "the column 'id' is not a column of strings"),
-        ([[b"a"]], ["text"], "row 1: 'text' is missing or is not a string"),
+        ([["a"], [["b"]]], ["text", "id"], "the column 'id' is not a column of strings or numbers"),
+        ([[b"a"]], ["text"], "the column 'text' is not a column of strings"),
         ([["a"], [float("nan")]], ["text", "id"], "row 1: 'id' is neither a string nor a number"),
-        ([["a"], [b"b"]], ["text", "id"], "row 1: 'id' is neither a string nor a number"),
-        ([pyarrow.nulls(2)], ["text"], "row 1: 'text' is missing or is not a string"),
+        ([["a"], [b"b"]], ["text", "id"], "the column 'id' is not a column of strings or numbers"),
+        ([["a"], [True]], ["text", "id"], "the column 'id' is not a column of strings or numbers"),
+        ([["a"], pyarrow.array([1], "timestamp[ns]")], ["text", "id"], "the column 'id' is not a column"),
+        (
+            [pyarrow.array([(1 << 31) - 1], "date32[day]")],
+            ["text"],
+            "the column 'text' is not a column of strings",
+        ),
+        ([pyarrow.nulls(2)], ["text"], "the column 'text' is not a column of strings"),
     ],
 )
 def test_tables_that_cannot_be_meant_are_refused(

@@ -44,16 +44,29 @@ def read_rows(path: Path, required: str, optional: str) -> Iterator[tuple[Any, A
 
 
 def _check_columns(schema: pyarrow.Schema, path: Path, required: str, optional: str) -> None:
-    """Refuse columns that are missing, doubled, or so nested that a small file could hold gigabytes."""
-    import pyarrow
+    """Refuse columns that are missing or doubled, or that hold neither text nor, if optional, numbers.
 
+    Nested ones could hold gigabytes in a small file; Python has no values for some dates and times.
+    """
     for name in (required, optional):
         count = schema.names.count(name)
         if count > 1 or (name == required and not count):
             found = ", ".join(schema.names)
             raise UncurseError(f"{path} must have one column {name!r}; it has the columns {found}")
-        if count and pyarrow.types.is_nested(schema.field(name).type):
-            raise UncurseError(f"{path}: the column {name!r} is not a column of strings")
+        if count and not _is_plain(schema.field(name).type, numbers=name == optional):
+            kind = "strings or numbers" if name == optional else "strings"
+            raise UncurseError(f"{path}: the column {name!r} is not a column of {kind}")
+
+
+def _is_plain(kind: pyarrow.DataType, numbers: bool) -> bool:
+    """Whether a column of this type holds strings, or else numbers where they are allowed."""
+    from pyarrow import types
+
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+        return True
+    return numbers and (types.is_integer(kind) or types.is_floating(kind) or types.is_null(kind))
 
 
 def _check_sizes(metadata: pyarrow.parquet.FileMetaData, path: Path, columns: Sequence[str]) -> None:
