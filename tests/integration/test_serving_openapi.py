@@ -64,7 +64,7 @@ def test_the_names_used_here_exist() -> None:
 @schema.parametrize()
 @settings(max_examples=25, derandomize=True)
 def test_every_response_is_as_described(case: schemathesis.Case[Any], address: str) -> None:
-    response = case.call(base_url=address)
+    response = case.call(base_url=address, timeout=2 * SERVICE.limits.deadline)
     excluded: list[Any] = []
     if response.status_code == 503:  # a deadline too short to begin a search
         excluded.append(not_a_server_error)
