@@ -1,4 +1,4 @@
-"""The address of a Ray cluster is tried before Ray is."""
+"""The address of a Ray cluster and the number of workers are checked before Ray is asked."""
 
 from __future__ import annotations
 
@@ -42,3 +42,9 @@ def test_what_ray_says_of_a_port_where_something_else_listens_is_not_shown(
     assert capfd.readouterr() == ("", "")
     os.write(2, b"there")
     assert capfd.readouterr().err == "there"
+
+
+@pytest.mark.parametrize("workers", [-1, 1025, 99_999_999])
+def test_more_workers_than_ray_can_start_are_refused(workers: int) -> None:
+    with pytest.raises(UncurseError, match=rf"workers = {workers} is not allowed: it must be in 0 … 1024"):
+        executor_of("ray", workers=workers, threads=1, device="cpu")

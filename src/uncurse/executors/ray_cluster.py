@@ -17,6 +17,7 @@ from uncurse.executors.local import Executor, JobFailure, K, R, W
 from uncurse.plugins import load_plugins, loaded_plugins
 
 MAX_ATTEMPTS: Final = 3  # at a job before it is given up
+MAX_WORKERS: Final = 1024  # Ray never starts a cluster that is told of a hundred million CPUs
 CONNECT_TIMEOUT: Final = 5.0  # seconds
 
 
@@ -45,6 +46,10 @@ class RayExecutor(Executor):
     workers: int = 0  # 0: as many as there is room for
     threads: int = 1  # of each worker
     gpu: bool = False  # a worker needs one
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.workers <= MAX_WORKERS:
+            raise UncurseError(f"workers = {self.workers} is not allowed: it must be in 0 … {MAX_WORKERS}")
 
     def map(
         self, setup: Callable[[], W], jobs: Iterable[tuple[K, Callable[[W], R]]]
