@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import faulthandler
 import os
+import time
 from pathlib import Path
 
 import pytest
+from fuzz import sandbox
 from fuzz.__main__ import damaged
 from fuzz.readers import Files, readers
 from fuzz.sandbox import Outcome, Sandbox
@@ -58,6 +60,26 @@ def test_the_sandbox_sees_what_it_should(tmp_path: Path, read: object, words: st
             verdict = sandbox.tried(tmp_path, "")
             assert verdict.outcome is Outcome.FAULT
             assert words in verdict.words
+
+
+def test_the_sandbox_limits_cpu_time_and_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine a reader may take long, if it does little."""
+    for seconds, wait, read, words in (
+        (0.2, 60, lambda folder: str(sum(iter(int, 1))), "SIGPROF"),  # endless
+        (60, 1, lambda folder: _slept(60), "SIGALRM"),
+        (0.2, 60, lambda folder: _slept(0.5), ""),
+    ):
+        monkeypatch.setattr(sandbox, "SECONDS", seconds)
+        monkeypatch.setattr(sandbox, "WAIT", wait)
+        with Sandbox(read) as tried:
+            verdict = tried.tried(tmp_path, "slept")
+        assert (verdict.outcome is Outcome.FAULT) == bool(words)
+        assert words in verdict.words
+
+
+def _slept(seconds: float) -> str:
+    time.sleep(seconds)
+    return "slept"
 
 
 def _abort() -> str:
