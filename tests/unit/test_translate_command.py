@@ -149,6 +149,17 @@ def test_an_output_that_would_replace_what_an_option_names_is_refused(
     assert named.read_text(encoding="utf-8") == "a b\n"
 
 
+def test_an_output_that_would_replace_a_file_of_the_model_is_refused(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    weights = tmp_path / "model" / "weights.safetensors"
+    weights.parent.mkdir()
+    weights.write_bytes(b"weeks of training")
+    said = refused(capsys, corpus, "--model", weights.parent, "--out", weights)
+    assert "is also an input: choose another file" in said
+    assert weights.read_bytes() == b"weeks of training"
+
+
 @pytest.mark.parametrize("arguments", [["--out", "corpus"], ["-"], ["corpus"]])
 def test_a_file_is_not_read_and_written_by_redirection(corpus: Path, arguments: list[str]) -> None:
     before, command = corpus.read_bytes(), [sys.executable, "-m", "uncurse", "translate", *arguments]

@@ -113,15 +113,20 @@ def translate(
     task = TranslateTask(
         corpus=Corpus(files or ()), model=model_options, options=options, style=style, threads=threads
     )
-    check_output(
-        out, (*task.corpus.files, only, ban, model_options.vocabulary_selector, model_options.length_predictor)
-    )
+    predictor, selector = model_options.length_predictor, model_options.vocabulary_selector
+    check_output(out, (*task.corpus.files, only, ban, predictor, selector, *_files_of(model_options.model)))
     parquet = any(CorpusFormat.of(path) is CorpusFormat.PARQUET for path in (*task.corpus.files, out or Path()))
     with needs_extra("ray" if engine or parquet else "translate"):
         if out is None:
             task.to_standard_output()
         else:
             task.to_file(OutputFile(out, resume, engine, workers))
+
+
+def _files_of(model: str | None) -> list[Path]:
+    """What is in the folder of a model, if it is in one."""
+    folder = Path(model or "")
+    return list(folder.iterdir()) if model and folder.is_dir() else []
 
 
 def _texts(flag: str, path: Path) -> tuple[str, ...]:
