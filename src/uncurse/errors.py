@@ -32,6 +32,7 @@ REASONS: Final[Mapping[str, str]] = {
     "bool_type": "it must be true or false",
     "string_type": "it must be a string",
     "list_type": "it must be a list",
+    "model_attributes_type": "it must be an object with fields",
     "too_short": "it must have at least {min_length} item",
     "string_pattern_mismatch": "it must not be empty",  # the one pattern: some character that is not a space
     "greater_than": "it must be more than {gt}",

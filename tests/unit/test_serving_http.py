@@ -262,6 +262,7 @@ def test_a_mistyped_field_or_name_gets_a_suggestion(client: TestClient) -> None:
     ("body", "reason"),
     [
         ({}, "it is required"),
+        ("a", "it must be an object with fields"),
         ({"sentences": "a"}, "it must be a list"),
         ({"sentences": ["a"], "beam_size": "ten"}, "it must be a whole number"),
         ({"sentences": ["a"], "beam_size": 10**400}, "it must be at most 100000"),
