@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from support.letter_model import LetterEncoder, LetterWords
+from support.toy_corpus import write_checkpointing_task
 
 from uncurse.cli import main
 from uncurse.lengths.predictors import FixedRatio
@@ -82,3 +84,29 @@ def test_a_disk_of_any_size_loses_nothing(tmp_path: Path, capsys: pytest.Capture
             assert (disk / name).read_bytes() == whole
             assert names(disk) == [name]
     assert statuses == {0, 2}
+
+
+@pytest.mark.parametrize("share", [0.3, 0.9])  # of what a run takes: not enough for a checkpoint, or for the model
+def test_training_on_a_full_disk_is_resumed_to_the_same_model(tmp_path: Path, share: float) -> None:
+    recipe = write_checkpointing_task(tmp_path, lines=40)
+
+    def train(folder: Path) -> subprocess.CompletedProcess[str]:
+        paths = [str(recipe), "--data", str(tmp_path), "--out", str(folder)]
+        command = [sys.executable, "-m", "uncurse", "train", *paths, "--threads", "1"]
+        return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+
+    def model(folder: Path) -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in (folder / "model").iterdir()}
+
+    assert train(tmp_path / "whole").returncode == 0
+    taken = sum(path.stat().st_size for path in (tmp_path / "whole").rglob("*") if path.is_file())
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    with mounted(disk, int(share * taken / PAGES), MANY):
+        full = train(disk / "run")
+        assert full.returncode == 2
+        assert "No space left on device" in full.stderr.splitlines()[-1]
+        assert "Traceback" not in full.stderr
+        subprocess.run(["mount", "-o", f"remount,size={4 * taken}", str(disk)], check=True)
+        assert train(disk / "run").returncode == 0
+        assert model(disk / "run") == model(tmp_path / "whole")
