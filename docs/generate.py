@@ -31,7 +31,7 @@ TABLES: Final = {  # a TOML file: its tables, by name
     "A training recipe": {
         "[data]": DataConfig,
         "[tokenizer]": TokenizerConfig,
-        "[network]": NetworkConfig,
+        "[model]": NetworkConfig,
         "[training]": TrainingConfig,
     },
     "A study plan": {

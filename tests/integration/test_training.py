@@ -267,3 +267,42 @@ def test_a_full_disk_is_named_with_its_file_and_costs_nothing(
     Trainer(recipe, tmp_path, tmp_path / "run").run()
     whole, resumed = ((tmp_path / name / "last.safetensors").read_bytes() for name in ("whole", "run"))
     assert whole == resumed
+
+
+def test_training_goes_on_from_the_weights_and_tokenizers_of_a_model(tmp_path: Path, recipe: Recipe) -> None:
+    first = Trainer(recipe, tmp_path, tmp_path / "first")
+    first.run()
+    model = first.export()
+    network = dataclasses.replace(recipe.model, dropout=0.1, finetune_from=str(tmp_path / "first"))
+    recipe = dataclasses.replace(recipe, model=network)
+    second = Trainer(recipe, tmp_path, tmp_path / "second")
+    assert second.dev_perplexity() == pytest.approx(
+        first.dev_perplexity(), rel=0.01
+    )  # weights of models are float16
+    for name in ("source.spm", "target.spm"):
+        assert (tmp_path / "second" / name).read_bytes() == (model / name).read_bytes()
+    second.run()
+    assert second.dev_perplexity() < first.dev_perplexity()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"hidden": 32}, "has other sizes than the recipe"),
+        ({"finetune_from": "owner/name"}, "it must be an LSTM model of uncurse"),
+        ({"finetune_from": "zh-en-smal"}, "zh-en-small"),
+    ],
+)
+def test_a_model_that_does_not_fit_the_recipe_is_no_start(
+    tmp_path: Path, recipe: Recipe, changes: dict[str, object], message: str
+) -> None:
+    first = Trainer(recipe, tmp_path, tmp_path / "first")
+    first.run()
+    first.export()
+    network = dataclasses.replace(recipe.model, finetune_from=str(tmp_path / "first"))
+    network = dataclasses.replace(network, **changes)  # type: ignore[arg-type]
+    with pytest.raises(UncurseError, match=message):
+        Trainer(dataclasses.replace(recipe, model=network), tmp_path, tmp_path / "second")
+    lowercase = dataclasses.replace(recipe.tokenizer, lowercase=True)
+    with pytest.raises(UncurseError, match=r"tokenizer\.lowercase is not allowed"):
+        dataclasses.replace(recipe, model=network, tokenizer=lowercase)

@@ -234,7 +234,15 @@ def _initial_network(recipe: Recipe, data: TrainingData) -> AttentionalLSTM:
         input_feed=config.input_feed,
         tied=config.tied,
     )
-    return AttentionalLSTM(shape)
+    if data.initial is None:
+        return AttentionalLSTM(shape)
+    found = replace(data.initial.network.shape, dropout=config.dropout)
+    tokens, planned = (len(data.source), len(data.target)), (recipe.tokenizer.source, recipe.tokenizer.target)
+    if found != shape or tokens != planned:
+        raise UncurseError(f"{config.finetune_from} has other sizes than the recipe: {found}")
+    network = AttentionalLSTM(shape)
+    network.load_weights(data.initial.network.state_dict())
+    return network
 
 
 def dropout_seed(seed: int, step: int, rank: int) -> int:

@@ -48,6 +48,7 @@ class NetworkConfig:
     dropout: float = 0.0
     input_feed: bool = True
     tied: bool = False
+    finetune_from: str | None = None  # start from the weights and tokenizers of this model, which has these sizes
 
     def __post_init__(self) -> None:
         for name in ("embedding", "hidden"):
@@ -99,6 +100,10 @@ class Recipe:
     tokenizer: TokenizerConfig
     model: NetworkConfig
     training: TrainingConfig
+
+    def __post_init__(self) -> None:
+        if self.model.finetune_from is not None and self.tokenizer.lowercase:
+            raise UncurseError("tokenizer.lowercase is not allowed with model.finetune_from: that model decides")
 
 
 def read_recipe(path: Path) -> Recipe:

@@ -77,8 +77,37 @@ def save_model(
     atomic_write(folder / DESCRIPTION, (json.dumps(asdict(description), indent=1) + "\n").encode())
 
 
+@final
+@dataclass(frozen=True, eq=False)
+class SavedLSTM:
+    """What the folder of a model holds, but for the length predictor."""
+
+    network: AttentionalLSTM
+    source: SentencePieceTokenizer
+    target: SentencePieceTokenizer
+    fingerprint: str
+    length_ratio: float | None
+
+
 def load_folder(folder: Path, device: str = "cpu") -> LoadedModel:
-    """Read a model; a file that is not the one that was saved is an error."""
+    """Read a model that is ready to translate."""
+    saved = read_lstm(folder)
+    library = chosen_library() if device_of(device).type == "cpu" else None
+    kernels = "" if library is None else f"-{library.instruction_set}"
+    network = saved.network.to(device_of(device))
+    predictor = find_predictor(folder, saved.fingerprint)
+    return LoadedModel(
+        model=LSTMStepModel(network, f"lstm-{saved.fingerprint}{kernels}", library),
+        source=saved.source,
+        target=saved.target,
+        fingerprint=saved.fingerprint,
+        find_predictor=lambda: predictor,
+        length_ratio=saved.length_ratio,
+    )
+
+
+def read_lstm(folder: Path) -> SavedLSTM:
+    """Read weights and tokenizers; a file that is not the one that was saved is an error."""
     if not folder.is_dir():
         raise UncurseError(f"{folder} is not a folder with a model")
     for name in (DESCRIPTION, *FILES):
@@ -101,18 +130,7 @@ def load_folder(folder: Path, device: str = "cpu") -> LoadedModel:
         network = network_of(shape, load_tensors(contents[WEIGHTS]))
     except (SafetensorError, KeyError, UncurseError) as error:
         raise UncurseError(f"{folder / WEIGHTS} does not fit {folder / DESCRIPTION}: {error}") from error
-    library = chosen_library() if device_of(device).type == "cpu" else None
-    kernels = "" if library is None else f"-{library.instruction_set}"
-    model = LSTMStepModel(network.to(device_of(device)), f"lstm-{fingerprint}{kernels}", library)
-    predictor = find_predictor(folder, fingerprint)
-    return LoadedModel(
-        model=model,
-        source=source,
-        target=target,
-        fingerprint=fingerprint,
-        find_predictor=lambda: predictor,
-        length_ratio=description.length_ratio,
-    )
+    return SavedLSTM(network, source, target, fingerprint, description.length_ratio)
 
 
 def _read_description(folder: Path) -> LSTMDescription:
