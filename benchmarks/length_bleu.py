@@ -25,8 +25,7 @@ from uncurse.arrays import Floats, Ints
 from uncurse.evaluation.bleu import bleu_of_samples, bleu_statistics
 from uncurse.lengths.limits import parse_max_length
 from uncurse.lengths.policy import hit_max_length
-from uncurse.study.test_set import sample
-from uncurse.text.lines import read_lines
+from uncurse.text.lines import read_lines, sample
 from uncurse.translation.translator import Translator
 
 SAMPLED: Final[Mapping[str, int]] = {"news": 600, "UN": 600}  # evenly spread lines of large sets; others are whole

@@ -23,9 +23,8 @@ from uncurse.evaluation.bleu import bleu_statistics, corpus_quality
 from uncurse.evaluation.bootstrap import paired_bootstrap
 from uncurse.lengths.limits import parse_max_length
 from uncurse.search.explain import standard_scores
-from uncurse.study.test_set import sample
 from uncurse.study.trace_store import Recording, TraceStore
-from uncurse.text.lines import read_lines
+from uncurse.text.lines import read_lines, sample
 from uncurse.translation.translator import Translator
 
 

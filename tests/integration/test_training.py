@@ -23,6 +23,7 @@ from tensorboard.backend.event_processing.event_accumulator import (  # type: ig
 from uncurse.cli import main
 from uncurse.errors import UncurseError
 from uncurse.models.lstm.folder import load_folder
+from uncurse.text.parallel import read_parallel
 from uncurse.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from uncurse.training.data import SentencePairs, TrainingBatch
 from uncurse.training.loop import DivergedError, Trainer
@@ -306,3 +307,14 @@ def test_a_model_that_does_not_fit_the_recipe_is_no_start(
     lowercase = dataclasses.replace(recipe.tokenizer, lowercase=True)
     with pytest.raises(UncurseError, match=r"tokenizer\.lowercase is not allowed"):
         dataclasses.replace(recipe, model=network, tokenizer=lowercase)
+
+
+def test_a_sample_of_a_text_is_trained_on(tmp_path: Path, recipe: Recipe) -> None:
+    (files,) = recipe.data.train
+    data = dataclasses.replace(recipe.data, train=(dataclasses.replace(files, lines=50), files))
+    pairs = read_parallel(data.train, tmp_path)
+    assert len(pairs.sources) == len(pairs.targets) == 250
+    assert pairs.sources[:50] == pairs.sources[50::4]
+    assert pairs.targets[:50] == pairs.targets[50::4]
+    with pytest.raises(UncurseError, match="lines = 0 is not allowed"):
+        dataclasses.replace(files, lines=0)

@@ -16,8 +16,8 @@ from uncurse.search.trace import Trace
 from uncurse.study.findings import EosPositions, FinishedText, LengthErrors, SentenceCandidates
 from uncurse.study.outputs import BleuCache
 from uncurse.study.study import Study
-from uncurse.study.test_set import SETS, TestSet, sample
-from uncurse.text.lines import read_lines
+from uncurse.study.test_set import SETS, TestSet
+from uncurse.text.lines import read_lines, sample
 
 MIN_BEAM_SIZE: Final = 3  # smaller beams seldom finish three hypotheses
 MAX_TEXTS: Final = 12  # candidates of a sentence that can be read, beside those that a method chose

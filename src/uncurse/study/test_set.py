@@ -18,7 +18,7 @@ from uncurse.lengths.policy import hit_max_length
 from uncurse.scoring.decoding import Sentence
 from uncurse.search.trace import Trace
 from uncurse.study.plan import Plan, SetPlan
-from uncurse.text.lines import read_lines
+from uncurse.text.lines import read_lines, sample
 from uncurse.translation.translator import Translator
 
 SETS: Final = ("dev", "test")
@@ -119,9 +119,3 @@ def read_test_set(name: str, plan: Plan, files: SetPlan, data: Path, translator:
         max_lengths=max_lengths,
         retry_max_lengths=None if plan.retry_max_length is None else max_lengths[plan.retry_max_length],
     )
-
-
-def sample(lines: Sequence[str], count: int | None) -> list[str]:
-    """So many lines, evenly spread over the whole: the head of a news test is a few articles only."""
-    count = min(count or len(lines), len(lines))
-    return [lines[index * len(lines) // count] for index in range(count)]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from uncurse.errors import UncurseError
 
+T = TypeVar("T")
 LONGEST_LINE: Final = 1 << 20  # bytes; a file without a line break would fill the memory
 
 
@@ -23,6 +24,12 @@ def read_lines(path: Path) -> list[str]:
     """The lines of a UTF-8 file."""
     with path.open("rb") as file:
         return list(decode_lines(file, str(path)))
+
+
+def sample(lines: Sequence[T], count: int | None) -> list[T]:
+    """So many lines, evenly spread over the whole: the head of a news test is a few articles only."""
+    count = min(count or len(lines), len(lines))
+    return [lines[index * len(lines) // count] for index in range(count)]
 
 
 def decode_lines(stream: LineStream, name: str) -> Iterator[str]:

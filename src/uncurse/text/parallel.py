@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import final
 
 from uncurse.errors import UncurseError
-from uncurse.text.lines import read_lines
+from uncurse.text.lines import read_lines, sample
 
 
 @final
@@ -19,6 +19,11 @@ class ParallelFiles:
 
     source: str
     targets: tuple[str, ...]
+    lines: int | None = None  # a sample of so many, evenly spread; None: all
+
+    def __post_init__(self) -> None:
+        if self.lines is not None and self.lines < 1:
+            raise UncurseError(f"lines = {self.lines} is not allowed: it must be at least 1")
 
 
 @final
@@ -52,8 +57,8 @@ def read_parallel(corpora: Sequence[ParallelFiles], root: Path) -> ParallelText:
                     f"{root / corpus.source} has {len(lines)} lines and {root / name} has {len(column)}"
                 )
             columns.append(column)
-        sources.extend(lines)
-        targets.extend(zip(*columns, strict=True))
+        sources.extend(sample(lines, corpus.lines))
+        targets.extend(sample(list(zip(*columns, strict=True)), corpus.lines))
     if not sources:
         raise UncurseError(f"there are no lines in {', '.join(corpus.source for corpus in corpora)}")
     return ParallelText(sources, targets)
