@@ -11,7 +11,6 @@ from threading import Event
 from types import SimpleNamespace
 
 import pytest
-import torch
 from safetensors.torch import load_file
 from support.gradients import SaveGradients, gradients
 from support.processes import SECONDS, Command, StartedProcess, run, started, training, wait_for_step
@@ -22,7 +21,6 @@ from uncurse.models.lstm.folder import load_folder
 from uncurse.training.checkpoint import load_checkpoint
 from uncurse.training.distributed import SINGLE_PROCESS, _failed_first
 from uncurse.training.loop import Trainer, dropout_seed
-from uncurse.training.loss import supports_bfloat16
 from uncurse.training.recipe import read_recipe
 
 pytestmark = pytest.mark.slow
@@ -133,8 +131,6 @@ def test_a_process_with_other_text_is_refused(recipe: Path, tmp_path: Path) -> N
 
 
 def test_a_process_with_another_precision_is_refused(recipe: Path, tmp_path: Path) -> None:
-    if not supports_bfloat16(torch.device("cpu")):
-        pytest.skip("PyTorch has no bfloat16 LSTM on this CPU")
     one = training(recipe, tmp_path / "run")
     other = Command((*one.arguments, "--precision", "bfloat16"))
     with started(tmp_path, [one, other]) as processes:

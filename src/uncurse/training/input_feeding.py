@@ -1,8 +1,8 @@
 """The decoder with input feeding, unrolled over all steps of a batch as one autograd function.
 
 It computes what `AttentionalLSTM.forward` computes step by step, with fewer and larger matrix products: the
-embeddings of all steps are projected at once, and the gradient of each weight matrix is one product over all steps
-instead of one product per step. Arrays are time-major, [steps, rows, size], so that each step is contiguous.
+embeddings of all steps are projected at once, and the gradient of each weight matrix is one product over all
+steps. Arrays are time-major, [steps, rows, size].
 """
 
 from __future__ import annotations
@@ -12,27 +12,24 @@ from typing import Any, Final, NamedTuple, final
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn.functional import dropout
 
-from uncurse.models.lstm.network import LAYERS, AttentionalLSTM
+from uncurse.models.lstm.network import LAYERS, AttentionalLSTM, DecoderState, EncoderOutput
+from uncurse.training.unrolled_lstm import UnrolledLayer, dropout_mask
 
-GATES: Final = 4  # input, forget, cell, output, as in torch.nn.LSTM
 PARAMETERS: Final = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")  # of a layer of torch.nn.LSTM
 
 
-def attention_outputs(
-    network: AttentionalLSTM, source: Tensor, lengths: Tensor, target: Tensor, dtype: torch.dtype
+def input_feeding_outputs(
+    network: AttentionalLSTM, encoded: EncoderOutput, state: DecoderState, embedded: Tensor, dtype: torch.dtype
 ) -> Tensor:
-    """What the output layer reads for given sources and target inputs, [sentences, steps, output].
+    """What the output layer reads after each step, [steps, sentences, output]; `embedded` are the target inputs.
 
-    The decoder's products with weights are computed in `dtype`, and everything else in it in float32.
+    The decoder's products with weights are computed in `dtype`, and everything else in float32.
     """
-    encoded, state = network.encode(source, lengths)
-    embedded = network.dropout(network.embed_target(target.T))
     rate = network.shape.dropout if network.training else 0.0
     sizes = (network.shape.hidden, network.shape.output)
-    masks = [dropout(embedded.new_ones(*target.T.shape, size), rate) if rate else None for size in sizes]
-    with torch.autocast(source.device.type, enabled=False):
+    masks = [dropout_mask(embedded, (*embedded.shape[:2], size), rate) if rate else None for size in sizes]
+    with torch.autocast(embedded.device.type, enabled=False):
         outputs: Tensor = _InputFeedingDecoder.apply(  # type: ignore[no-untyped-call]
             dtype,
             encoded.padding,
@@ -41,66 +38,7 @@ def attention_outputs(
             *(getattr(network.decoder, f"{kind}_l{layer}") for layer in range(LAYERS) for kind in PARAMETERS),
             network.combine.weight,
         )
-    return outputs.transpose(0, 1)
-
-
-class _Layer(NamedTuple):
-    """An LSTM layer, with the activations that its gradient needs."""
-
-    weight: Tensor  # [4·hidden, input + hidden] in the dtype of products
-    inputs: Tensor  # [steps + 1, rows, input + hidden] the input and the previous state, in that dtype too
-    gates: Tensor  # [steps, rows, 4·hidden] until its step, the part that does not depend on earlier steps
-    cell: Tensor  # [steps + 1, rows, hidden]
-    tanh_cell: Tensor  # [steps, rows, hidden]
-    d_gates: Tensor  # [steps, rows, 4·hidden] the gradient before the nonlinearities
-
-    @staticmethod
-    def start(weight: Tensor, gates: Tensor, state: Tensor, cell: Tensor) -> _Layer:
-        """A layer before its first step."""
-        steps, rows, size = len(gates), *state.shape
-        inputs = weight.new_zeros(steps + 1, rows, weight.shape[1])
-        inputs[0, :, -size:] = state
-        cells = cell.new_empty(steps + 1, rows, size)
-        cells[0] = cell
-        return _Layer(
-            weight=weight,
-            inputs=inputs,
-            gates=gates,
-            cell=cells,
-            tanh_cell=cell.new_empty(steps, rows, size),
-            d_gates=torch.empty_like(gates),
-        )
-
-    def forward(self, step: int, given: Tensor) -> Tensor:
-        """Feed the layer its input, [rows, input]: its new state, [rows, hidden]."""
-        size = self.cell.shape[2]
-        self.inputs[step, :, :-size] = given
-        gates = self.gates[step].add_(self.inputs[step] @ self.weight.T)
-        gates[:, : 2 * size].sigmoid_()
-        gates[:, 2 * size : 3 * size].tanh_()
-        gates[:, 3 * size :].sigmoid_()
-        in_gate, forget_gate, candidate, out_gate = gates.chunk(GATES, dim=1)
-        cell = torch.mul(forget_gate, self.cell[step], out=self.cell[step + 1]).addcmul_(in_gate, candidate)
-        state = out_gate * torch.tanh(cell, out=self.tanh_cell[step])
-        self.inputs[step + 1, :, -size:] = state
-        return state
-
-    def backward(self, step: int, d_state: Tensor, d_cell: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The gradients of the input, of the previous state and of the previous cell."""
-        in_gate, forget_gate, candidate, out_gate = self.gates[step].chunk(GATES, dim=1)
-        d_in, d_forget, d_candidate, d_out = self.d_gates[step].chunk(GATES, dim=1)
-        tanh_cell, size = self.tanh_cell[step], self.cell.shape[2]
-        d_cell = torch.addcmul(d_cell, d_state * out_gate, 1.0 - tanh_cell * tanh_cell)
-        torch.mul(d_cell * candidate, in_gate - in_gate * in_gate, out=d_in)
-        torch.mul(d_cell * self.cell[step], forget_gate - forget_gate * forget_gate, out=d_forget)
-        torch.mul(d_cell * in_gate, 1.0 - candidate * candidate, out=d_candidate)
-        torch.mul(d_state * tanh_cell, out_gate - out_gate * out_gate, out=d_out)
-        d_inputs = (self.d_gates[step].to(self.weight.dtype) @ self.weight).float()
-        return d_inputs[:, :-size], d_inputs[:, -size:], d_cell * forget_gate
-
-    def d_weight(self) -> Tensor:
-        """The gradient of the weight."""
-        return (_flat(self.d_gates, self.weight.dtype).T @ self.inputs[:-1].flatten(0, 1)).float()
+    return outputs
 
 
 class _Attention(NamedTuple):
@@ -190,9 +128,9 @@ class _InputFeedingDecoder(torch.autograd.Function):
         steps, rows, size = embedded.shape
         into_embedding, inputs = ih_0[:, :size].to(dtype), _flat(embedded, dtype)
         gates = (inputs @ into_embedding.T).float().add_(bias_ih_0 + bias_hh_0).view(steps, rows, -1)
-        lower = _Layer.start(torch.cat((ih_0[:, size:], hh_0), dim=1).to(dtype), gates, hidden[0], cell[0])
+        lower = UnrolledLayer.start(torch.cat((ih_0[:, size:], hh_0), dim=1).to(dtype), gates, hidden[0], cell[0])
         gates = (bias_ih_1 + bias_hh_1).repeat(steps, rows, 1)
-        upper = _Layer.start(torch.cat((ih_1, hh_1), dim=1).to(dtype), gates, hidden[1], cell[1])
+        upper = UnrolledLayer.start(torch.cat((ih_1, hh_1), dim=1).to(dtype), gates, hidden[1], cell[1])
         attention = _Attention.start(combine.to(dtype), states, keys, padding, steps)
         feed = embedded.new_zeros(rows, len(combine))
         outputs = []

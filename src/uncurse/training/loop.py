@@ -23,7 +23,7 @@ from uncurse.training.checkpoint import Checkpoint, adam_tensors, restore_adam
 from uncurse.training.distributed import SINGLE_PROCESS, LostProcessError, ProcessGroup
 from uncurse.training.environment import current_environment, environment_changes
 from uncurse.training.export import export_model
-from uncurse.training.loss import batch_loss, supports_bfloat16
+from uncurse.training.loss import batch_loss
 from uncurse.training.precision import Precision
 from uncurse.training.progress import TrainingProgress, training_progress
 from uncurse.training.recipe import Recipe
@@ -51,11 +51,6 @@ class Trainer:
         precision: Precision = Precision.FLOAT32,
         processes: ProcessGroup = SINGLE_PROCESS,
     ) -> None:
-        if precision is Precision.BFLOAT16 and not supports_bfloat16(processes.device):
-            raise UncurseError(
-                f"precision {precision.value!r} is not allowed: PyTorch cannot train LSTMs in it on this"
-                f" {processes.device.type}"
-            )
         environment = current_environment(processes.device, precision)
         processes.require_same(repr(environment), "versions, kind of CPU and precision")
         self._config = recipe.training

@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from uncurse.models.lstm.network import AttentionalLSTM
 from uncurse.training.data import IGNORED, TrainingBatch
-from uncurse.training.input_feeding import attention_outputs
 from uncurse.training.output_loss import output_loss
 from uncurse.training.precision import Precision
-
-
-def supports_bfloat16(device: torch.device) -> bool:
-    """Whether PyTorch can run an LSTM in bfloat16 there; on CPUs without AVX-512 it cannot."""
-    try:
-        with torch.autocast(device.type, torch.bfloat16):
-            nn.LSTM(8, 8, device=device)(torch.zeros(1, 1, 8, device=device))
-    except RuntimeError:
-        return False
-    return True
+from uncurse.training.teacher_forcing import attention_outputs
 
 
 def batch_loss(
@@ -31,10 +21,7 @@ def batch_loss(
     source, target = batch.source.to(device), batch.target_in.to(device)
     dtype = torch.bfloat16 if precision is Precision.BFLOAT16 else torch.float32
     with torch.autocast(device.type, dtype, enabled=precision is Precision.BFLOAT16):
-        if network.shape.input_feed:
-            attended = attention_outputs(network, source, batch.lengths, target, dtype)
-        else:
-            attended = network.attended(source, batch.lengths, target)
+        attended = attention_outputs(network, source, batch.lengths, target, dtype)
     right = batch.target_out.to(device).flatten()
     there = right != IGNORED
     return output_loss(

@@ -130,7 +130,13 @@ def read_lstm(folder: Path) -> SavedLSTM:
         network = network_of(shape, load_tensors(contents[WEIGHTS]))
     except (SafetensorError, KeyError, UncurseError) as error:
         raise UncurseError(f"{folder / WEIGHTS} does not fit {folder / DESCRIPTION}: {error}") from error
-    return SavedLSTM(network, source, target, fingerprint, description.length_ratio)
+    return SavedLSTM(
+        network=network,
+        source=source,
+        target=target,
+        fingerprint=fingerprint,
+        length_ratio=description.length_ratio,
+    )
 
 
 def _read_description(folder: Path) -> LSTMDescription:
