@@ -62,8 +62,9 @@ def running_batcher(
     translator: Translator,
     limits: ServiceLimits = LIMITS,
     clock: Callable[[], float] = time.monotonic,
+    cpu_threads: int = 1,
 ) -> Iterator[Batcher]:
-    batcher = Batcher(translator, limits, CountingObserver(), clock)
+    batcher = Batcher(translator, limits, CountingObserver(), clock, cpu_threads)
     batcher.start()
     try:
         yield batcher

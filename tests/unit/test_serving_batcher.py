@@ -26,11 +26,11 @@ from support.service import CharacterTokenizer, QuantilePredictor, letter_transl
 from uncurse import Decoding, parse_max_length, record
 from uncurse.lengths.predictors import FixedRatio
 from uncurse.search.explain import Explanation, standard_scores
-from uncurse.serving.batcher import MAX_STEPS_WAITED
 from uncurse.serving.errors import BusyError, ClosedError, DeadlineError, InvalidFieldError
 from uncurse.serving.explain_payload import explain_payload
 from uncurse.serving.jobs import Answer, ExplanationJob
 from uncurse.serving.limits import ServiceLimits
+from uncurse.serving.search_thread import MAX_STEPS_WAITED
 from uncurse.translation.options import TranslationOptions
 from uncurse.translation.translator import Translator
 

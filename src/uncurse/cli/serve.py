@@ -70,7 +70,7 @@ def serve(
         hosts = host_policy(host, listening.getsockname()[0], allowed_host or ())
         from uncurse.translation.translator import load_translator
 
-        use_threads(threads)
+        cpu_threads = use_threads(threads)
         translator = load_translator(model_options)
         service = Service(
             translator=translator,
@@ -78,6 +78,7 @@ def serve(
             limits=limits,
             token=token,
             examples=sentences,
+            cpu_threads=cpu_threads if model_options.device == "cpu" else 1,
             hosts=hosts,
         )
         typer.echo(f"{service.name} is running at {url_of(listening)}")

@@ -56,12 +56,13 @@ class Service:
     limits: ServiceLimits = field(default_factory=ServiceLimits)
     token: str | None = None
     examples: tuple[str, ...] = ()  # sentences to try on the page
+    cpu_threads: int = 1  # that compute
     hosts: HostPolicy | None = None  # None: requests for any host are answered, as behind a proxy that checks them
 
     def app(self) -> FastAPI:
         """The service as an ASGI application; its batcher starts and ends with it."""
         metrics = Metrics()
-        batcher = Batcher(self.translator, self.limits, metrics)
+        batcher = Batcher(self.translator, self.limits, metrics, cpu_threads=self.cpu_threads)
         metrics.add_gauges(lambda: batcher.waiting, lambda: batcher.searching)
 
         @asynccontextmanager

@@ -78,6 +78,7 @@ def app(arguments: dict[str, Any]) -> Application:
             translator=translator,
             name=display_name(asked.model),
             limits=limits,
+            cpu_threads=asked.threads if asked.device == "cpu" else 1,
             token=token,
             examples=examples_for(asked.model),
             hosts=hosts,

@@ -64,8 +64,7 @@ class SentencePieceTokenizer:
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         """The token ids of each line, without `<s>` and `</s>`."""
-        tokens: list[list[int]] = self._processor.encode(list(lines))
-        return tokens
+        return [self._processor.encode(lines[0])] if len(lines) == 1 else self._processor.encode(list(lines))
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The line that tokens spell; `</s>` is left out."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -65,10 +66,11 @@ def load_huggingface(
         model.step(model.start([(special.eos,)]), np.array([model.bos]), 1, attention=model.attends)
     except Exception as error:  # some wrong settings only show in a forward
         raise UncurseError(f"{name} cannot be run: {first_line(error)}") from error
+    lock = Lock()
     return LoadedModel(
         model=model,
-        source=HuggingFaceTokenizer(tokenizer, target=False),
-        target=HuggingFaceTokenizer(tokenizer, target=True),
+        source=HuggingFaceTokenizer(tokenizer, target=False, lock=lock),
+        target=HuggingFaceTokenizer(tokenizer, target=True, lock=lock),
         fingerprint=fingerprint,
         find_predictor=partial(find_predictor, Path(name), fingerprint),
     )

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from logging import CRITICAL
 from pathlib import Path
+from threading import Lock
 from typing import Any, final
 
 from huggingface_hub.utils import logging as hub_logging
@@ -23,23 +24,32 @@ from uncurse.text.token_texts import token_texts as texts_by_token
 
 @final
 class HuggingFaceTokenizer:
-    """The source side or the target side of a tokenizer."""
+    """The source side or the target side of a tokenizer.
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, target: bool) -> None:
+    Tokenizers of transformers change while they work (Marian's switches between its sides), so the sides share a
+    lock.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, target: bool, lock: Lock) -> None:
         self._tokenizer: Any = tokenizer
         self._side = "text_target" if target else "text"
+        self._lock = lock
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         """The tokens of each line, without special tokens."""
         if not lines:
             return []
         given = {self._side: list(lines)}
-        tokens: list[list[int]] = self._tokenizer(**given, add_special_tokens=False, verbose=False)["input_ids"]
+        with self._lock:
+            tokens: list[list[int]] = self._tokenizer(**given, add_special_tokens=False, verbose=False)[
+                "input_ids"
+            ]
         return tokens
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of tokens, without special tokens."""
-        text: str = self._tokenizer.decode(list(tokens), skip_special_tokens=True)
+        with self._lock:
+            text: str = self._tokenizer.decode(list(tokens), skip_special_tokens=True)
         return text
 
 
@@ -48,7 +58,7 @@ def token_texts(tokenizer: PreTrainedTokenizerBase, vocab_size: int) -> tuple[st
 
     It is empty for special tokens and for tokens that hold half a character.
     """
-    return texts_by_token(HuggingFaceTokenizer(tokenizer, target=True), vocab_size)
+    return texts_by_token(HuggingFaceTokenizer(tokenizer, target=True, lock=Lock()), vocab_size)
 
 
 @final
@@ -81,7 +91,8 @@ def read_tokenizer(
         raise UncurseError(f"{folder}: {error}") from error
     except Exception as error:  # files of others can fail in any way
         raise UncurseError(f"{folder}: its tokenizer cannot be loaded: {first_line(error)}") from error
-    source, target = (HuggingFaceTokenizer(tokenizer, target=side) for side in (False, True))
+    lock = Lock()
+    source, target = (HuggingFaceTokenizer(tokenizer, target=side, lock=lock) for side in (False, True))
     return FolderTokenizer(source, target, ids, tokens)
 
 

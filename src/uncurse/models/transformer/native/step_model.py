@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from threading import RLock
 from typing import Final, Self, final
 
 import numpy as np
@@ -35,19 +36,23 @@ class Buffers:
     def __init__(self, layers: int, stride: int) -> None:
         self._layers, self._stride = layers, stride
         self._free: list[NDArray[np.float32]] = []
+        self._changing = RLock()  # the garbage collector may give back a buffer while one is taken
 
     def take(self, capacity: int) -> NDArray[np.float32]:
         """A buffer for at least so many nodes, [layers, capacity, stride]; its content is arbitrary."""
-        for index, buffer in enumerate(self._free):
-            if capacity <= buffer.shape[1] <= 2 * capacity:
-                return self._free.pop(index)
+        with self._changing:
+            for found in tuple(self._free):
+                if capacity <= found.shape[1] <= 2 * capacity:
+                    self._free = [each for each in self._free if each is not found]
+                    return found
         return np.empty((self._layers, -(-capacity // 32) * 32, self._stride), dtype=np.float32)
 
     def give_back(self, buffer: NDArray[np.float32]) -> None:
         """Keep a buffer for the next one who needs it, unless there are many; the oldest go first."""
-        self._free.append(buffer)
-        while sum(each.nbytes for each in self._free) > SPARE_BYTES:
-            del self._free[0]
+        with self._changing:
+            self._free.append(buffer)
+            while sum(each.nbytes for each in self._free) > SPARE_BYTES:
+                del self._free[0]
 
 
 @final
