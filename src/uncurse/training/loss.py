@@ -21,7 +21,10 @@ def batch_loss(
     source, target = batch.source.to(device), batch.target_in.to(device)
     dtype = torch.bfloat16 if precision is Precision.BFLOAT16 else torch.float32
     with torch.autocast(device.type, dtype, enabled=precision is Precision.BFLOAT16):
-        attended = attention_outputs(network, source, batch.lengths, target, dtype)
+        if network.shape.input_feed or dtype is torch.bfloat16:
+            attended = attention_outputs(network, source, batch.lengths, target, dtype)
+        else:  # PyTorch's own LSTM is fused, and faster in float32
+            attended = network.attended(source, batch.lengths, target)
     right = batch.target_out.to(device).flatten()
     there = right != IGNORED
     return output_loss(
