@@ -54,7 +54,7 @@ from uncurse.translation.records import record_of
 from uncurse.translation.translator import Translator, load_translator
 
 CLIENTS = (1, 8, 64)
-ROUNDS = 3
+ROUNDS = 5
 BAR = 0.9  # of the offline throughput, with 64 clients
 WAITING = 256  # sentences in the queue of the service
 HANG_UPS = 0.1  # share of the requests whose client goes away

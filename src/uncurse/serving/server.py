@@ -66,6 +66,8 @@ def server_of(service: Service) -> uvicorn.Server:
         http=guarded_protocol(limits),
         h11_max_incomplete_event_size=MAX_HEADER_BYTES,
         log_level="error",  # else every client that speaks no HTTP writes a line into the log
+        access_log=False,
+        proxy_headers=False,  # nothing depends on them
         server_header=False,
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=math.ceil(limits.client_timeout + limits.deadline) + 5,

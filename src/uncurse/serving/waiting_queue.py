@@ -10,7 +10,7 @@ from typing import Final, final
 from uncurse.serving.errors import ClosedError
 from uncurse.serving.pending import PendingSentence
 
-JOIN_FRACTION: Final = 4  # sentences join when they are at least an eighth of those in a thread's searches
+JOIN_FRACTION: Final = 4  # sentences join when they are at least a quarter of those in a thread's searches
 
 
 @final
