@@ -17,7 +17,7 @@ from uncurse.errors import UncurseError
 from uncurse.models.huggingface.beam_tree import BeamTree
 from uncurse.models.huggingface.cache import CacheGroups, concatenated
 from uncurse.models.huggingface.log_probs import LogProbsFn, chosen, processed_log_probs
-from uncurse.models.huggingface.network import check_positions, fingerprint_of, vocab_size_of
+from uncurse.models.huggingface.network import check_positions, check_scale, fingerprint_of, vocab_size_of
 from uncurse.search.step_model import Continuations
 
 FULL, SLIDING = "full_attention", "sliding_attention"  # as `layer_types` of a config names them
@@ -90,6 +90,7 @@ class CausalStepModel:
         tree = tree.compacted()
         position = tree.prompt_lengths + tree.path.shape[1]  # [sentences]
         check_positions(self._network, "decoder", int(position.max()) + 1)
+        check_scale(self._network, int(tree.prompt_lengths.min()), int(position.max()) + 1)
         rows, lane = tree.sentence, tree.lane
         device, width = tree.fed.device, int(lane.max()) + 1
         fed = torch.from_numpy(np.ascontiguousarray(tokens)).to(device)
@@ -107,6 +108,7 @@ class CausalStepModel:
     def _run_prompts(self, tree: BeamTree, prompts: Tensor) -> Tensor:
         """Fill the cache of each sentence with its prompt: token ids, or embeddings of them."""
         check_positions(self._network, "decoder", int(tree.prompt_lengths.max()))
+        check_scale(self._network, int(tree.prompt_lengths.min()), int(tree.prompt_lengths.max()))
         mask = torch.from_numpy(tree.prompt_mask).to(tree.fed.device)
         first = np.searchsorted(tree.sentence, np.arange(len(mask)))  # a row of each sentence
         last_only = {"logits_to_keep": 1} if self._network._supports_logits_to_keep() else {}

@@ -17,7 +17,7 @@ from uncurse.models.huggingface.generate_constraints import Constraints
 from uncurse.models.huggingface.generate_inputs import check_vocabulary, checked_mask, eos_tokens
 from uncurse.models.huggingface.generate_lengths import ExpectedLength, expected_lengths
 from uncurse.models.huggingface.log_probs import LogProbsFn
-from uncurse.models.huggingface.network import max_positions
+from uncurse.models.huggingface.network import max_positions, rescaled_positions
 from uncurse.scoring.decoding import Decoding, Sentence
 from uncurse.scoring.result import Result
 from uncurse.search.search import beam_search
@@ -93,10 +93,13 @@ def _max_length(call: GenerateCall, padded: int, prompt: int, expected: float | 
         most = FALLBACK_MAX_LENGTH.tokens(math.ceil(expected))
     else:
         most = (call.config.max_length or 0) - padded
-    positions = max_positions(call.network, "decoder")
+    positions, rescaled = max_positions(call.network, "decoder"), rescaled_positions(call.network)
+    if rescaled is not None and prompt <= rescaled:
+        positions = rescaled
     room = most if positions is None else min(most, positions - prompt + 1)  # the last token is not fed
     if room < 1:
-        raise UncurseError(f"a prompt of {prompt} tokens leaves no room for an output")
+        model = "" if room == most else f": {type(call.network).__name__} has {positions} positions"
+        raise UncurseError(f"a prompt of {prompt} tokens leaves no room for an output{model}")
     return room
 
 

@@ -23,8 +23,36 @@ def max_positions(network: PreTrainedModel, side: Side) -> int | None:
         if most is not None and (type(most) is not int or most < 1):
             raise UncurseError(f"{name} = {most!r} is not allowed: it must be a whole number of 1 or more")
         if most is not None:
-            return most
+            # At the last position, dynamic scaling keeps what the longest text before has needed.
+            return most - bool(_ropes(network, "dynamic"))
     return None
+
+
+def rescaled_positions(network: PreTrainedModel) -> int | None:
+    """The most tokens of a text before longrope scales all of its positions anew; None without longrope."""
+    found = [int(each["original_max_position_embeddings"]) for each in _ropes(network, "longrope")]
+    return min(found, default=None)
+
+
+def check_scale(network: PreTrainedModel, shortest: int, longest: int) -> None:
+    """Raise an `UncurseError` if a KV cache would hold keys of two scales.
+
+    The longest text of a forward decides for all of them, and keys keep the scale of their time.
+    """
+    most = rescaled_positions(network)
+    if most is not None and shortest <= most < longest:
+        raise UncurseError(
+            f"{type(network).__name__} scales positions anew in texts of more than {most} tokens (longrope), and a"
+            f" prompt of {shortest} cannot be searched together with a text of {longest}"
+        )
+
+
+def _ropes(network: PreTrainedModel, kind: str) -> list[dict[str, Any]]:
+    """The parameters of rotary positions of a kind, which may differ by layer."""
+    config: Any = network.config.get_text_config(decoder=True)
+    given = getattr(config, "rope_parameters", None) or {}
+    by_layer = all(isinstance(each, dict) for each in given.values())
+    return [each for each in (given.values() if by_layer else (given,)) if each.get("rope_type") == kind]
 
 
 def check_positions(network: PreTrainedModel, side: Side, length: int) -> None:

@@ -20,7 +20,7 @@ from uncurse.models.huggingface.cache import CacheGroups
 from uncurse.models.huggingface.causal import CausalStepModel
 from uncurse.models.huggingface.generate_inputs import eos_tokens
 from uncurse.models.huggingface.log_probs import LogProbsFn, processed_log_probs
-from uncurse.models.huggingface.network import fingerprint_of, max_positions, vocab_size_of
+from uncurse.models.huggingface.network import fingerprint_of, max_positions, rescaled_positions, vocab_size_of
 from uncurse.models.huggingface.prompt_template import PromptedSource, PromptedTarget, PromptTemplate, line_breaks
 from uncurse.models.huggingface.special_tokens import never_output
 from uncurse.models.loaded_model import LoadedModel
@@ -40,7 +40,8 @@ class PromptedStepModel:
         self._before, self._after = before, after
         self.signature, self.vocab_size = model.signature, model.vocab_size
         self.bos, self.eos, self.attends = model.bos, model.eos, model.attends
-        positions, prompt = max_positions(network, "decoder"), len(before) + len(after)
+        prompt = len(before) + len(after)
+        positions = rescaled_positions(network) or max_positions(network, "decoder")
         room = None if positions is None else positions - prompt + 1  # the last token is not fed
         if room is not None and room < 2:
             raise UncurseError(f"a prompt of {prompt} tokens leaves no room in {positions} positions")
