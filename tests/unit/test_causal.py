@@ -8,13 +8,24 @@ import numpy as np
 import pytest
 import torch
 from support.causal_families import CAUSAL, CAUSAL_EAGER_ONLY, EOS, EVERY_CAUSAL, PROMPTS, causal_network
-from transformers import AutoModelForCausalLM, BloomConfig, GPTNeoConfig, MambaConfig
+from transformers import (
+    AutoModelForCausalLM,
+    BartConfig,
+    BloomConfig,
+    FalconConfig,
+    GPTNeoConfig,
+    MambaConfig,
+    MptConfig,
+    PreTrainedConfig,
+)
 
 import uncurse
 from uncurse import Decoding, Sentence, UncurseError
 from uncurse.models.huggingface import beam_tree
 from uncurse.models.huggingface.causal import CausalStepModel
 from uncurse.testing import check_step_model
+
+TINY: dict[str, Any] = {"vocab_size": 40, "hidden_size": 16}
 
 
 @pytest.mark.parametrize(
@@ -83,10 +94,27 @@ def test_a_state_that_cannot_be_reordered_is_refused_by_name() -> None:
         CausalStepModel(mamba, (EOS,))
 
 
-def test_a_model_that_makes_masks_of_its_own_is_refused_by_name() -> None:
-    bloom = AutoModelForCausalLM.from_config(BloomConfig(vocab_size=40, hidden_size=16, n_layer=2, n_head=2))  # type: ignore[no-untyped-call]
-    with pytest.raises(UncurseError, match="BloomForCausalLM cannot run a beam as one sequence"):
-        CausalStepModel(bloom, (EOS,))
+@pytest.mark.parametrize(
+    "config",
+    [
+        BloomConfig(**TINY, n_layer=2, n_head=2),
+        MptConfig(vocab_size=40, d_model=16, n_layers=2, n_heads=2, max_seq_len=64),
+        FalconConfig(**TINY, num_hidden_layers=2, num_attention_heads=2, alibi=True),
+    ],
+    ids=lambda config: config.model_type,
+)
+def test_models_with_alibi_are_refused_by_name(config: PreTrainedConfig) -> None:
+    network = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
+    with pytest.raises(
+        UncurseError, match=r"^\w+ForCausalLM biases attention by the order of its KV cache \(ALiBi"
+    ):
+        CausalStepModel(network, (EOS,))
+
+
+def test_a_model_that_takes_no_positions_is_refused_by_name() -> None:
+    bart = AutoModelForCausalLM.from_config(BartConfig(vocab_size=40, d_model=16, decoder_layers=1))  # type: ignore[no-untyped-call]
+    with pytest.raises(UncurseError, match="BartForCausalLM cannot run a beam as one sequence: its logits differ"):
+        CausalStepModel(bart, (EOS,))
 
 
 def test_a_model_with_masks_in_its_layers_is_refused_by_name() -> None:

@@ -21,6 +21,7 @@ from uncurse.models.huggingface.network import check_positions, check_scale, fin
 from uncurse.search.step_model import Continuations
 
 FULL, SLIDING = "full_attention", "sliding_attention"  # as `layer_types` of a config names them
+ALIBI: Final = ("bloom", "mpt")  # types of models that have it without saying so in their config
 MASKED: Final = ("eager", "sdpa")  # implementations of attention that take a mask of four dimensions
 _proved: WeakSet[PreTrainedModel] = WeakSet()  # models whose attention has been tried
 
@@ -141,10 +142,15 @@ def attention_windows(network: PreTrainedModel) -> dict[str, int | None]:
     kinds = {type(layer) for layer in layers}
     if network._is_stateful or not kinds <= {DynamicLayer, DynamicSlidingWindowLayer}:
         raise UncurseError(f"{name} keeps a state that is no KV cache, and beam search cannot reorder it")
-    types = set(getattr(network.config.get_text_config(decoder=True), "layer_types", None) or ())
+    config = network.config.get_text_config(decoder=True)
+    types = set(getattr(config, "layer_types", None) or ())
     if not types <= {FULL, SLIDING}:
         raise UncurseError(
             f"{name} has layers of the kind {min(types - {FULL, SLIDING})}, which are not supported"
+        )
+    if config.model_type in ALIBI or getattr(config, "alibi", False):
+        raise UncurseError(
+            f"{name} biases attention by the order of its KV cache (ALiBi), which no tree of prefixes fits"
         )
     for place, buffer in network.named_buffers():
         if buffer.ndim == 4 and buffer.shape[2] == buffer.shape[3] > 1:  # GPT-Neo, whose windows are only there
