@@ -187,6 +187,7 @@ def test_words_of_a_prompt_shorten_the_expected_length_and_tags_do_not(family: s
         {"begin_suppress_tokens": list(range(5, 40))},
         {"forced_eos_token_id": 1, "max_new_tokens": 6},
         {"logits_processor": LogitsProcessorList([AddToScore(7, -5.0)])},
+        {"encoder_no_repeat_ngram_size": 1},
     ],
     ids=lambda options: next(iter(options)),
 )
@@ -200,6 +201,18 @@ def test_logits_processors_act_as_in_generate(options: dict[str, object]) -> Non
         model, inputs("t5"), beam_size=4, slots="refill", max_new_tokens=24, num_return_sequences=4
     )
     assert outputs("t5", ours) != outputs("t5", without)
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_ngrams_of_the_source_stay_forbidden_if_the_model_says_so(size: int) -> None:
+    """Blenderbot comes with 3. Sentences keep their n-grams when rows come and go."""
+    for seed in range(3):
+        model: Any = network("bart", seed, ending=1.0)
+        model.generation_config.encoder_no_repeat_ngram_size = size
+        wanted = {"max_new_tokens": 24, "num_return_sequences": 4}
+        theirs = model.generate(**inputs("bart"), num_beams=4, early_stopping="never", **wanted)
+        ours = generated(model, inputs("bart"), beam_size=4, slots="refill", **wanted)
+        assert outputs("bart", ours) == outputs("bart", theirs)
 
 
 def test_a_processor_that_makes_a_score_positive_is_refused_where_it_does() -> None:

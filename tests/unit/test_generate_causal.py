@@ -189,6 +189,7 @@ def test_a_constraint_ends_with_its_own_end_token() -> None:
         {"repetition_penalty": 3.0},
         {"min_new_tokens": 11},
         {"bad_words_ids": [[7], [9, 10], [4, 4]]},
+        {"encoder_no_repeat_ngram_size": 1},  # of the prompt
     ],
     ids=lambda options: next(iter(options)),
 )
@@ -263,6 +264,7 @@ REFUSED: list[tuple[dict[str, object], str]] = [
     ({"expected_length": 5.0, "score": "length-norm"}, "neither the score nor the stopping rule reads it"),
     ({"position_ids": torch.zeros((4, 8), dtype=torch.long)}, "position_ids: it would not reach the model"),
     ({"num_beams": 4}, "num_beams = 4: give beam_size instead"),
+    ({"encoder_no_repeat_ngram_size": 2, "eos_token_id": [EOS, 9]}, "cannot act with several end tokens"),
     ({"attention_mask": torch.zeros((4, 8), dtype=torch.long)}, "sentence 0 is all padding"),
     (
         {"max_new_tokens": None, "max_length": 9, "min_length": 12},

@@ -177,7 +177,6 @@ REFUSED: list[tuple[dict[str, object], str]] = [
     ({"stopping_criteria": StoppingCriteriaList([MaxTimeCriteria(9.0)])}, "MaxTimeCriteria in stopping_criteria"),
     ({"max_time": 9.0}, "MaxTimeCriteria"),
     ({"sequence_bias": {(7,): 1.0}}, "sequence_bias above 0"),
-    ({"encoder_no_repeat_ngram_size": 2}, "encoder_no_repeat_ngram_size"),
     ({"decoder_attention_mask": torch.ones(6, 1)}, "decoder_attention_mask: it would not reach the model"),
     ({"score": "bp-norm"}, "needs an expected length: give length_ratio=1.1.* or expected_length=20"),
     ({"stop": "predicted-horizon"}, "needs an expected length"),

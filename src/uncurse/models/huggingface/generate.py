@@ -11,7 +11,6 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import (
     GenerationConfig,
     LogitsProcessorList,
-    PrefixConstrainedLogitsProcessor,
     PreTrainedModel,
     StoppingCriteriaList,
 )
@@ -24,7 +23,7 @@ from uncurse.models.huggingface.causal import attention_windows
 from uncurse.models.huggingface.generate_call import GenerateCall, frame_of_generate
 from uncurse.models.huggingface.generate_causal import CausalTask, causal_task
 from uncurse.models.huggingface.generate_checks import check_supported
-from uncurse.models.huggingface.generate_constraints import Constraints, prefix_functions
+from uncurse.models.huggingface.generate_constraints import Constraints, constraints_apart
 from uncurse.models.huggingface.generate_encoder_decoder import EncoderDecoderTask, encoder_decoder_task
 from uncurse.models.huggingface.generate_inputs import check_sources, eos_tokens
 from uncurse.models.huggingface.generate_lengths import ExpectedLength, LengthOptions
@@ -146,11 +145,8 @@ def beam_search(
         n_best=n_best,
         slots=slots,
     ).with_score(knows_length=lengths.known)
-    processors = call.acting(logits_processor)
-    constraints = Constraints(constraint, prefix_functions(processors))
-    processors = LogitsProcessorList(
-        [each for each in processors if not isinstance(each, PrefixConstrainedLogitsProcessor)]
-    )
+    constraining, processors = constraints_apart(call.acting(logits_processor))
+    constraints = Constraints(constraint, constraining)
     if not model.config.is_encoder_decoder:
         attention_windows(model)  # refuses models that it cannot run
     check_supported(call, processors, decoding, lengths, inputs_tensor, model_kwargs)

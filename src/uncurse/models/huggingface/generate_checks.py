@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from torch import Tensor
 from transformers import (
-    EncoderNoRepeatNGramLogitsProcessor,
     EncoderRepetitionPenaltyLogitsProcessor,
     EosTokenCriteria,
     LogitsProcessorList,
@@ -49,7 +48,6 @@ UNSUPPORTED: Final[dict[str, tuple[object, str]]] = {
 # Logits processors that expect the same sentence in a row at every step, and the options that add them.
 ROW_BOUND: Final = {
     EncoderRepetitionPenaltyLogitsProcessor: "encoder_repetition_penalty",
-    EncoderNoRepeatNGramLogitsProcessor: "encoder_no_repeat_ngram_size",
     UnbatchedClassifierFreeGuidanceLogitsProcessor: "guidance_scale",
     SynthIDTextWatermarkLogitsProcessor: "watermarking_config",
 }

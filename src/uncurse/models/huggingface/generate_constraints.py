@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import PrefixConstrainedLogitsProcessor
+from transformers import (
+    EncoderNoRepeatNGramLogitsProcessor,
+    LogitsProcessor,
+    LogitsProcessorList,
+    PrefixConstrainedLogitsProcessor,
+)
 
 from uncurse.arrays import Ints
 from uncurse.constraints.constraint import AllOf, Constraint, NextTokens, checked_tokens
@@ -40,6 +45,30 @@ class AllowedByFunction(Constraint):
             tokens = checked_tokens(self.signature, list(given) if isinstance(given, Iterable) else given)
             pairs |= {(row, self.ends[0] if token in self.ends else token): None for token in tokens}
         return NextTokens.of(pairs, excluded=False)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class NoNgramOfSource(Constraint):
+    """No n-gram of the source occurs in an output: the `encoder_no_repeat_ngram_size` of transformers."""
+
+    size: int
+    last: Mapping[tuple[int, ...], Sequence[int]]  # the last tokens of n-grams, by the others
+    prompt: tuple[int, ...]  # the first n-grams begin in it
+
+    @property
+    def signature(self) -> str:
+        """The option and n."""
+        return f"encoder_no_repeat_ngram_size-{self.size}"
+
+    def after(self, prefixes: Ints) -> NextTokens:
+        """All but the tokens that would complete an n-gram of the source."""
+        before = [(*self.prompt, *prefix) for prefix in prefixes.tolist()]
+        ends = [seen[len(seen) - self.size + 1 :] if len(seen) + 1 >= self.size else None for seen in before]
+        pairs = [
+            (row, token) for row, end in enumerate(ends) if end is not None for token in self.last.get(end, ())
+        ]
+        return NextTokens.of(dict.fromkeys(pairs), excluded=True)
 
 
 @final
@@ -79,7 +108,7 @@ class Constraints:
     """What a call allows."""
 
     constraint: Constraint | None
-    functions: Sequence[PrefixFn]
+    processors: Sequence[LogitsProcessor]  # those that are constraints of single sentences
 
     def __post_init__(self) -> None:
         if not isinstance(self.constraint, Constraint | None):
@@ -88,12 +117,22 @@ class Constraints:
     def of(self, sentence: int, prompt: Tensor, ends: tuple[int, ...]) -> Constraint | None:
         """The constraint of a sentence, whose prompt the function sees, [length]."""
         parts: list[Constraint] = [] if self.constraint is None else [AnyEnd(self.constraint, ends)]
-        parts += [AllowedByFunction(function, sentence, prompt, ends) for function in self.functions]
+        for each in self.processors:
+            if isinstance(each, PrefixConstrainedLogitsProcessor):
+                parts.append(AllowedByFunction(each._prefix_allowed_tokens_fn, sentence, prompt, ends))
+            elif isinstance(each, EncoderNoRepeatNGramLogitsProcessor):
+                if len(ends) > 1:
+                    raise UncurseError(
+                        f"encoder_no_repeat_ngram_size = {each.ngram_size} cannot act with several end tokens,"
+                        " which count as one here: 0 turns it off"
+                    )
+                ngrams = each.generated_ngrams[sentence]
+                parts.append(NoNgramOfSource(each.ngram_size, ngrams, tuple(prompt.tolist())))
         return AllOf(tuple(parts)) if len(parts) > 1 else parts[0] if parts else None
 
 
-def prefix_functions(processors: Iterable[object]) -> list[PrefixFn]:
-    """The functions behind logits processors that `prefix_allowed_tokens_fn` adds."""
-    return [
-        each._prefix_allowed_tokens_fn for each in processors if isinstance(each, PrefixConstrainedLogitsProcessor)
-    ]
+def constraints_apart(processors: LogitsProcessorList) -> tuple[list[LogitsProcessor], LogitsProcessorList]:
+    """Logits processors that are constraints, which need to know the sentence of a row, and the others."""
+    kinds = (PrefixConstrainedLogitsProcessor, EncoderNoRepeatNGramLogitsProcessor)
+    constraining: list[LogitsProcessor] = [each for each in processors if isinstance(each, kinds)]
+    return constraining, LogitsProcessorList([each for each in processors if not isinstance(each, kinds)])
