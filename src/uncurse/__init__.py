@@ -56,6 +56,7 @@ def load(
     in the model's folder. `length_predictor` is a file that `uncurse fit-length` wrote. Needs the extra
     `translate`, and `huggingface` for models that run in transformers.
     """
+    from uncurse.models.load import extra_of
     from uncurse.models.loaded_model import ModelOptions  # PyTorch is imported only where it is needed
     from uncurse.translation.translator import load_translator
 
@@ -71,7 +72,7 @@ def load(
         vocabulary_selector=None if vocabulary_selector is None else str(vocabulary_selector),
         length_predictor=None if length_predictor is None else str(length_predictor),
     )
-    with needs_extra("translate"):
+    with needs_extra(extra_of(options.model)):
         return load_translator(options)
 
 

@@ -20,6 +20,9 @@ EXTRAS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "serve": ("translate", ("fastapi", "prometheus_client", "uvicorn")),
 }
 
+# Modules that come with another, which the code imports itself.
+BROUGHT_BY: Final[Mapping[str, str]] = {"huggingface_hub": "transformers", "tokenizers": "transformers"}
+
 # What pydantic, which reads options and requests, says of a value, by the type of its error.
 REASONS: Final[Mapping[str, str]] = {
     "missing": "it is required",
@@ -48,7 +51,9 @@ class UncurseError(ValueError):
 
 
 class MissingExtraError(UncurseError, ModuleNotFoundError):
-    """Packages of an optional extra are not installed."""
+    """Packages of optional extras are not installed."""
+
+    extras: tuple[str, ...] = ()
 
 
 def nearest(name: str, allowed: Iterable[str]) -> str:
@@ -68,29 +73,41 @@ def plain_reason(error: Mapping[str, Any]) -> str:
     return reason.format(**error.get("ctx", {}))
 
 
-def missing_extra(error: ModuleNotFoundError, needed: str = "translate") -> MissingExtraError | None:
+def missing_extra(error: ModuleNotFoundError, *needed: str) -> MissingExtraError | None:
     """What to install for a module that could not be imported; None if no extra brings it.
 
-    It is the extra that is needed if that brings the module, so that extras are not named one after the other.
+    With the extras that are needed anyway, so that they are not named one after the other.
     """
     wanted = (error.name or "").partition(".")[0]
-    for extra in (needed, *EXTRAS):
-        modules = list(_modules_of(extra))
-        if wanted in modules:
-            missing = [module for module in modules if module == wanted or not _is_installed(module)]
-            names = " and ".join(filter(None, (", ".join(missing[:-1]), missing[-1])))
-            are = "is" if len(missing) == 1 else "are"
-            return MissingExtraError(f"{names} {are} not installed; this needs: pip install 'uncurse[{extra}]'")
-    return None
+    wanted = BROUGHT_BY.get(wanted, wanted)
+    bringing = [extra for extra in EXTRAS if wanted in _modules_of(extra)]
+    missing = {
+        extra: [module for module in _modules_of(extra) if module == wanted or not _is_installed(module)]
+        for extra in (*needed, *bringing[:1])
+    }
+    extras: list[str] = []  # those whose missing modules no other brings
+    for extra in sorted(missing, key=lambda extra: -len(missing[extra])):
+        if not any({*missing[extra]} <= {*missing[other]} for other in extras):
+            extras.append(extra)
+    modules = list(dict.fromkeys(module for extra in extras for module in missing[extra]))
+    if wanted not in modules:
+        return None
+    names = " and ".join(filter(None, (", ".join(modules[:-1]), modules[-1])))
+    are = "is" if len(modules) == 1 else "are"
+    found = MissingExtraError(
+        f"{names} {are} not installed; this needs: pip install 'uncurse[{','.join(extras)}]'"
+    )
+    found.name, found.extras = wanted, tuple(extras)
+    return found
 
 
 @contextmanager
 def needs_extra(extra: str) -> Iterator[None]:
-    """Say what to install where the block imports a module that is missing."""
+    """Say what to install where the block imports a module that is missing; inside another, that of both."""
     try:
         yield
     except ModuleNotFoundError as error:
-        missing = None if isinstance(error, MissingExtraError) else missing_extra(error, extra)
+        missing = missing_extra(error, *getattr(error, "extras", ()), extra)
         if missing is None:
             raise
         raise missing from None

@@ -156,9 +156,14 @@ def test_the_modules_of_every_extra_are_those_of_the_package() -> None:
         (["fastapi", "prometheus_client", "uvicorn"], ["serve"], "serve"),
         (["ray"], ["translate", "--engine", "ray", "--out", "{folder}/out"], "ray"),
         (["transformers"], ["translate", "--model", "{folder}/t5"], "huggingface"),
+        (["torch", "transformers"], ["translate", "--model", "{folder}/t5"], "huggingface"),
+        (["torch", "transformers"], ["translate", "--model", "owner/name"], "huggingface"),
+        (["torch", "transformers"], ["fit-length", "--model", "{folder}/t5", "--source", "a"], "huggingface"),
+        (["fastapi", "transformers"], ["serve", "--model", "{folder}/t5"], "serve,huggingface"),
         (["torch", "ray"], ["translate", "--engine", "ray", "--out", "{folder}/out"], "ray"),
         (["pyarrow"], ["translate", "--out", "{folder}/out.parquet"], "ray"),
         (["torch", "sacrebleu", "tensorboard"], ["train", "recipe.toml", "--out", "{folder}/out"], "train"),
+        (["sacrebleu", "transformers"], ["study", "plan", "{folder}/t5.toml", "--out", "o"], "study,huggingface"),
         (["torch", "sacrebleu"], ["study", "plan", "{folder}/plan.toml", "--out", "{folder}/out"], "study"),
         (["torch", "sacrebleu"], ["study", "run", "{folder}/plan.toml", "--out", "{folder}/out"], "study"),
     ],
@@ -169,14 +174,13 @@ def test_a_missing_extra_is_one_line_with_all_that_is_missing(
     (tmp_path / "t5").mkdir()
     (tmp_path / "t5" / "config.json").write_text('{"model_type": "t5"}', encoding="utf-8")
     (tmp_path / "plan.toml").write_text(PLAN, encoding="utf-8")
+    (tmp_path / "t5.toml").write_text(PLAN.replace("zh-en-small", str(tmp_path / "t5")), encoding="utf-8")
+    before = {*tmp_path.iterdir()}
     done = uncurse(*(each.format(folder=tmp_path) for each in arguments), code=without(*missing), text="a\n")
     said = one_line(done)
     assert f"pip install 'uncurse[{extra}]'" in said
     assert all(module in said for module in missing)
-    assert {path.name for path in tmp_path.iterdir()} == {
-        "t5",
-        "plan.toml",
-    }  # nothing is in the way
+    assert {*tmp_path.iterdir()} == before  # nothing is in the way
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ def test_what_is_no_name_on_the_hub_is_told_apart(name: str) -> None:
 
 def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(UncurseError, match=r"need: pip install 'uncurse\[huggingface\]'"):
+    with pytest.raises(UncurseError, match=r"this needs: pip install 'uncurse\[huggingface\]'"):
         hub_folder("Helsinki-NLP/opus-mt-de-en")
 
 

@@ -12,7 +12,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from uncurse.cli.options import Device, Language, Prompt, Threads, use_threads
+from uncurse.cli.options import Device, Language, Prompt, Threads, needs_extra_of_model, use_threads
 from uncurse.errors import UncurseError
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ OWN_LINES: Final = 400  # of each text, where they are an addition: enough, and 
 FILE_WIDTH: Final = 200  # of lines that do not go to a terminal
 
 
+@needs_extra_of_model
 def fit_length(
     model: Annotated[str, typer.Option(help="A name from `uncurse models`, or a folder.")],
     source: Annotated[list[Path], typer.Option(help="Source text; may be repeated. Each text counts the same.")],

@@ -14,7 +14,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from uncurse.cli.fit_length import FILE_WIDTH, own_folder
-from uncurse.cli.options import Device, Dtype, Language, Threads, use_threads
+from uncurse.cli.options import Device, Dtype, Language, Threads, needs_extra_of_model, use_threads
 from uncurse.errors import UncurseError
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from uncurse.training.selection_sample import Translations
 
 
+@needs_extra_of_model
 def fit_vocabulary(
     model: Annotated[str, typer.Option(help="A name from `uncurse models`, or a folder.")],
     source: Annotated[list[Path], typer.Option(help="Source text; may be repeated.")],

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from uncurse.errors import UncurseError
+from uncurse.errors import UncurseError, needs_extra
 from uncurse.models.loaded_model import ModelOptions
 
 
@@ -107,11 +107,27 @@ def with_model_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def called(**given: Any) -> None:  # noqa: ANN401  (what Typer has parsed)
-        chosen = {field.name: given.pop(field.name) for field in fields(ModelOptions)}
-        command(**given, **{MODEL: ModelOptions(**chosen)})
+        from uncurse.models.load import extra_of
+
+        chosen = ModelOptions(**{field.name: given.pop(field.name) for field in fields(ModelOptions)})
+        with needs_extra(extra_of(chosen.model)):
+            command(**given, **{MODEL: chosen})
 
     called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     called.__annotations__ = {each.name: each.annotation for each in parameters}
+    return called
+
+
+def needs_extra_of_model(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command with the flag --model say at once all that is missing for it."""
+
+    @wraps(command)
+    def called(**given: Any) -> None:  # noqa: ANN401  (what Typer has parsed)
+        from uncurse.models.load import extra_of
+
+        with needs_extra(extra_of(given["model"])):
+            command(**given)
+
     return called
 
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from uncurse.cli.options import BatchTokens, Threads, use_threads, with_model_options
+from uncurse.errors import needs_extra
 from uncurse.models.loaded_model import ModelOptions
 
 
@@ -46,7 +47,8 @@ def serve(
     threads: Threads = 0,
 ) -> None:
     """Translate over HTTP, with the sentences of all requests batched together; Ctrl-C stops it."""
-    from uncurse.serving.app import Service
+    with needs_extra("serve"):
+        from uncurse.serving.app import Service
     from uncurse.serving.examples import examples_for, read_examples
     from uncurse.serving.hosts import host_policy
     from uncurse.serving.limits import ServiceLimits

@@ -6,6 +6,7 @@ import shlex
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -46,13 +47,13 @@ def study(context: typer.Context) -> None:
 
 
 @study_app.command()
-@needs_extra("study")
 def plan(plan: PlanFile, out: Out, data: Data = Path()) -> None:
     """Show what will be decoded and how long it will take."""
-    from uncurse.study.forecast import forecast
+    with _needs_extras("study", plan):
+        from uncurse.study.forecast import forecast
 
-    for study in _studies(plan, data, out):
-        Console().print(forecast(study))
+        for study in _studies(plan, data, out):
+            Console().print(forecast(study))
 
 
 @study_app.command()
@@ -67,7 +68,7 @@ def run(
     """Decode once for each test set and beam size; an interrupted run continues where it stopped."""
     if workers and not engine:
         raise UncurseError("--workers needs --engine ray")
-    with needs_extra("ray" if engine else "study"):
+    with _needs_extras("ray" if engine else "study", plan):
         failures = sum(_run_one(study, engine, workers) for study in _studies(plan, data, out))
     if failures:
         typer.echo(f"uncurse: {failures} parts are missing; run the command again to decode them", err=True)
@@ -124,15 +125,20 @@ def _run(study: Study, executor: Executor, setup: Callable[[], TranslationModel[
 
 
 @study_app.command()
-@needs_extra("study")
 def report(context: typer.Context, plan: PlanFile, out: Out, data: Data = Path()) -> None:
     """Judge the traces and write tables, figures and a page into the folder of the study."""
+    with _needs_extras("study", plan):
+        _report(plan, data, out, _plugins(context))
+
+
+def _report(plan: Path, data: Path, out: Path, loaded: Sequence[str]) -> None:
+    """Write the report of each study of a plan."""
     from uncurse.study.evaluate import evaluate
     from uncurse.study.forecast import time_saved
     from uncurse.study.report.headline import headline
     from uncurse.study.report.write import write_report
 
-    plugins = [Path(each).name if each.endswith(".py") else each for each in _plugins(context)]
+    plugins = [Path(each).name if each.endswith(".py") else each for each in loaded]
     commands = [_command(plugins, each, plan.name, "DATA", "FOLDER") for each in ("run", "report")]
     for study in _studies(plan, data, out):
         with Console(stderr=True).status("judging") as status:
@@ -209,6 +215,18 @@ def _translate_shards(
             advance(len(shard.lines))
             count += 1
         output.finish(count, partial(write_corpus, CorpusFormat.TEXT))
+
+
+@contextmanager
+def _needs_extras(extra: str, plan: Path) -> Iterator[None]:
+    """Say at once what is missing for a study and for the models of its plan."""
+    from uncurse.models.load import extra_of
+    from uncurse.study.plan import read_plans
+
+    with ExitStack() as extras:
+        for needed in (*(extra_of(read.model) for read in read_plans(plan).values()), extra):
+            extras.enter_context(needs_extra(needed))
+        yield
 
 
 def _studies(plan: Path, data: Path, out: Path) -> Iterator[Study]:

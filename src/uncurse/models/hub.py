@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from uncurse.errors import UncurseError
+from uncurse.errors import UncurseError, needs_extra
 from uncurse.storage.strict_json import read_json
 
 _PART: Final = r"[A-Za-z0-9](?:[\w.-]*\w)?"
@@ -45,10 +45,8 @@ def parse_hub_name(name: str) -> tuple[str, str | None]:
 def hub_folder(name: str) -> Path:
     """The folder of a model in the hub's cache, downloaded unless it is there; offline, what is there is used."""
     repository, revision = parse_hub_name(name)
-    try:
-        from huggingface_hub import snapshot_download  # heavy, and in an extra
-    except ModuleNotFoundError:
-        raise UncurseError("models on the hub need: pip install 'uncurse[huggingface]'") from None
+    with needs_extra("huggingface"):
+        from huggingface_hub import snapshot_download  # heavy
     try:
         folder = Path(snapshot_download(repository, revision=revision, allow_patterns=list(FILES)))
         more = [name for name in _weights(folder) if not (folder / name).exists()]

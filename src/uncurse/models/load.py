@@ -80,6 +80,16 @@ def model_folder(model: Path | str | None) -> Path | None:
     )
 
 
+def extra_of(model: Path | str | None) -> str:
+    """The extra that a model needs, found without importing anything that an extra brings."""
+    folder = Path(model or BUNDLED)
+    if not folder.is_dir():
+        return "huggingface" if is_hub_name(str(model)) else "translate"
+    for_transformers = any((folder / name).exists() for name in ("config.json", "tokenizer_config.json"))
+    own = any((folder / name).exists() for name in ("model.json", "source.spm"))
+    return "huggingface" if for_transformers and not own else "translate"
+
+
 def _runs_here(folder: Path) -> bool:
     """Whether the Transformer runtime here can run a model."""
     from uncurse.models.transformer.folder import ctranslate2_weights

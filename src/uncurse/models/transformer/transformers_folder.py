@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from uncurse.errors import UncurseError
+from uncurse.errors import UncurseError, needs_extra
 from uncurse.models.download import check_files
 from uncurse.models.loaded_model import ModelOptions
 from uncurse.models.transformer.families.family import Family
@@ -61,10 +61,8 @@ def read_ctranslate2_folder(
 
 
 def _read_tokenizer(folder: Path, options: ModelOptions, special: Mapping[str, int] | None) -> FolderTokenizer:
-    try:
-        from uncurse.models.huggingface.tokenizer import read_tokenizer  # heavy, and in an extra
-    except ModuleNotFoundError:
-        raise UncurseError("the tokenizer of this model needs: pip install 'uncurse[huggingface]'") from None
+    with needs_extra("huggingface"):
+        from uncurse.models.huggingface.tokenizer import read_tokenizer  # heavy
     return read_tokenizer(folder, options.source_lang, options.target_lang, special)
 
 
