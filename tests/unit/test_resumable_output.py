@@ -117,6 +117,8 @@ def test_a_folder_of_the_user_is_left_alone(tmp_path: Path) -> None:
         ("000000", "mine"),
         ("000000.json", "{}"),
         ("notes.txt", "mine"),
+        (".film.part", "mine"),
+        (".film.123.part", "mine"),
         ("manifest.json", "{}"),
     ):
         folder.mkdir()

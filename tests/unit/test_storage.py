@@ -36,9 +36,10 @@ def test_a_folder_is_locked_once_and_free_again_after_an_error(tmp_path: Path) -
 def test_what_a_killed_writer_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
     atomic_write(tmp_path / "whole", b"whole")
     (tmp_path / "mine.part").write_bytes(b"mine")
+    (tmp_path / ".mine.part").write_bytes(b"mine")
     (tmp_path / ".whole.123.part").write_bytes(b"who")
     remove_partial(tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {"whole", "mine.part"}
+    assert {path.name for path in tmp_path.iterdir()} == {"whole", "mine.part", ".mine.part"}
 
 
 def test_a_write_that_fails_leaves_what_was_there_before(tmp_path: Path) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 from uncurse.errors import UncurseError
+
+_PARTIAL: Final = re.compile(r"\..+\.\d+\.part")  # with the number of the process; others' are not ours to remove
 
 
 @contextmanager
@@ -58,7 +61,8 @@ def folder_lock(folder: Path) -> Iterator[None]:
 def remove_partial(folder: Path) -> None:
     """Remove what killed writers have left half-written; the caller must hold the folder's lock."""
     for left in folder.glob(".*.part"):
-        left.unlink(missing_ok=True)
+        if _PARTIAL.fullmatch(left.name):
+            left.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -24,7 +24,7 @@ SHARD_KEYS: Final = ("settings", "lines", "input", "output", "counts")
 MAX_SHARD_BYTES: Final = 1 << 30
 _SHARD: Final = re.compile(r"\d{6,}")
 _SHARD_MANIFEST: Final = re.compile(r"\d{6,}\.json")
-_OTHERS: Final = re.compile(r"\..*\.part|\.lock")  # what this class writes besides
+_OTHERS: Final = re.compile(r"\.(manifest\.json|\d{6,}(\.json)?)\.\d+\.part|\.lock")  # written besides
 
 
 @final
