@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("thot")
 
 from uncurse.errors import UncurseError
-from uncurse.study.baseline.phrase_based import train_phrase_based, translate_phrase_based
+from uncurse.study.baseline.phrase_based import _work_folder, train_phrase_based, translate_phrase_based
 from uncurse.study.baseline.phrase_tokens import target_tokens, text_of
 from uncurse.text.parallel import ParallelFiles
 
@@ -138,3 +138,20 @@ def test_target_text_comes_back_as_it_was(line: str) -> None:
 
 def test_a_word_is_the_same_token_beside_a_sign_and_alone() -> None:
     assert {"Go", "said"} <= set(target_tokens("“Go!” she said, said he.", lowercase=False))
+
+
+def test_a_folder_that_was_half_removed_is_not_taken_for_a_whole_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = _work_folder(tmp_path / "model", {"data": "first"})
+    (work / "done-aligning").touch()
+
+    def killed(folder: Path) -> None:
+        del folder
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("shutil.rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            _work_folder(tmp_path / "model", {"data": "second"})
+    assert not (_work_folder(tmp_path / "model", {"data": "first"}) / "done-aligning").exists()

@@ -126,6 +126,7 @@ def _work_folder(folder: Path, signature: dict[str, object]) -> Path:
     """The folder of a training in progress; one that was begun with other data is removed."""
     work = folder.with_name(f".{folder.name}.part")
     if work.exists() and _described(work) != signature:
+        (work / _MODEL).unlink(missing_ok=True)  # first: half a folder must not be taken for the whole one
         shutil.rmtree(work)
     work.mkdir(parents=True, exist_ok=True)
     atomic_write(work / _MODEL, dump_checksummed(signature))
