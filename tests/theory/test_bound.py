@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.oracle import Path, Table, all_finished, all_paths, bound_of, score_of, source_of
 from support.strategies import SCORE_NAMES, model_of, rescorers, sentences, tables
 
-from uncurse import Rescorer, Sentence, record
+from uncurse import SCORES, Rescorer, Sentence, record
 from uncurse.scoring.rescorer import Paths, Rewards, Source
 from uncurse.scoring.scores import (
     GNMT,
@@ -123,3 +123,18 @@ def test_a_prefix_at_its_limit_has_no_completion(score: str, data: st.DataObject
     rescorer = data.draw(rescorers(score))
     paths = Paths(np.array([-1.0]), np.array([3]), Rewards(np.arange(4.0)[None], np.array([3])))
     assert rescorer.bound(Source.repeated(1, 2, 3, 0, 3.0), paths)[0] == -math.inf
+
+
+def test_an_expected_length_that_is_too_low_cuts_outputs_under_f1_norm_alone() -> None:
+    """With tokens of 0.4 nats, L = 20 and a true length of 40: what an early `</s>` may cost."""
+    source = Source.repeated(1, 10, 100, 0, 20.0)
+
+    def cut_wins(score: str, cost_of_end: float) -> bool:
+        log_probs, lengths = np.array([-0.4 * 40, -0.4 * 19 - cost_of_end]), np.array([40, 20])
+        whole, cut = SCORES.parse(score).score(source, Paths(log_probs, lengths))
+        return bool(cut > whole)
+
+    assert cut_wins("f1-norm", 13.7)
+    assert not cut_wins("f1-norm", 13.8)
+    assert cut_wins("bp-norm", 0.39)
+    assert not cut_wins("bp-norm", 0.41)
