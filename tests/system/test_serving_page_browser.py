@@ -292,6 +292,15 @@ def test_the_commands_repeat_what_is_shown(window: PageWindow) -> None:
     assert explain == f"uncurse explain --model 'letters' --beam-size 20 '{EXAMPLES[0]}'"
 
 
+def test_the_commands_name_how_the_model_runs(browser: Any) -> None:
+    service = Service(letter_translator(), "letters", examples=("abc",), model_flags="--dtype int8")
+    with serving(service) as address:
+        window = opened(browser, address)
+        explain = window.text("#commands").splitlines()[1]
+        assert explain == "uncurse explain --model 'letters' --dtype int8 --beam-size 20 'abc'"
+        window.page.context.close()
+
+
 def test_sentences_are_text_and_never_markup(window: PageWindow) -> None:
     page = window.page
     with page.expect_response("**/explain"):

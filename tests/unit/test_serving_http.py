@@ -13,8 +13,10 @@ from support.problems import LIMITS, TOO_MANY, problem_of
 from support.service import QuantilePredictor, letter_translator, serving
 
 from uncurse import RULES, SCORES, Decoding, parse_max_length
+from uncurse.models.loaded_model import ModelOptions
 from uncurse.serving import responses
 from uncurse.serving.app import Service
+from uncurse.serving.server import model_flags
 from uncurse.translation.options import TranslationOptions
 from uncurse.translation.output_constraints import OutputConstraints
 from uncurse.translation.records import record_of
@@ -354,3 +356,12 @@ def test_methods_and_health_describe_the_service(client: TestClient) -> None:
     )
     health = responses.HealthResponse.model_validate(client.get("/health").json())
     assert (health.model, health.waiting, health.searching) == ("letters", 0, 0)
+
+
+def test_the_flags_of_a_model_are_those_that_were_given() -> None:
+    assert model_flags(ModelOptions(model="opus")) == ""
+    options = ModelOptions(
+        model="opus", dtype="int8", prompt="{text} is", vocabulary_selection=True, length_predictor="/a/b"
+    )
+    flags = "--dtype int8 --prompt '{text} is' --vocabulary-selection --length-predictor b"
+    assert model_flags(options) == flags

@@ -52,7 +52,7 @@ def serve(
     from uncurse.serving.examples import examples_for, read_examples
     from uncurse.serving.hosts import host_policy
     from uncurse.serving.limits import ServiceLimits
-    from uncurse.serving.server import display_name, is_loopback, listen, read_token, run, url_of
+    from uncurse.serving.server import display_name, is_loopback, listen, model_flags, read_token, run, url_of
 
     limits = ServiceLimits(
         body=max_body,
@@ -77,6 +77,7 @@ def serve(
         service = Service(
             translator=translator,
             name=display_name(model),
+            model_flags=model_flags(model_options),
             limits=limits,
             token=token,
             examples=sentences,

@@ -54,6 +54,7 @@ class Service:
     translator: Translator
     name: str  # of the model, as users know it
     limits: ServiceLimits = field(default_factory=ServiceLimits)
+    model_flags: str = ""  # how the command line is told to run the model in the same way
     token: str | None = None
     examples: tuple[str, ...] = ()  # sentences to try on the page
     cpu_threads: int = 1  # that compute
@@ -108,7 +109,9 @@ async def _problem_handler(request: Request, error: Exception) -> Response:
 
 def _add_routes(app: FastAPI, service: Service, batcher: Batcher, metrics: Metrics) -> None:
     limits, name = service.limits, service.name
-    page = ServicePage(name, limits, service.defaults, service.examples, service.token is not None)
+    page = ServicePage(
+        name, service.model_flags, limits, service.defaults, service.examples, service.token is not None
+    )
 
     @app.post("/translate", response_model=TranslationsResponse, dependencies=[Depends(require_json)])
     async def translate(request: Request, body: TranslationRequest) -> Response:

@@ -22,11 +22,18 @@ class ServicePage:
     """The document, and the content security policy it is sent with."""
 
     def __init__(
-        self, model: str, limits: ServiceLimits, defaults: Decoding, examples: tuple[str, ...], token: bool
+        self,
+        model: str,
+        model_flags: str,
+        limits: ServiceLimits,
+        defaults: Decoding,
+        examples: tuple[str, ...],
+        token: bool,
     ) -> None:
         style, script = style_of(PARTS), script_of(PARTS)
         data = {
             "model": model,
+            "model_flags": model_flags,
             "beam_size": limits.beam_size,
             "scores": list(SCORES),  # each is drawn in the same way whichever of them an explanation has
             "score": SCORES.name(defaults.rescorer),

@@ -18,7 +18,7 @@ from uncurse.serving.app import Service
 from uncurse.serving.examples import examples_for
 from uncurse.serving.hosts import host_policy
 from uncurse.serving.limits import ServiceLimits
-from uncurse.serving.server import display_name, read_token
+from uncurse.serving.server import display_name, model_flags, read_token
 
 
 @final
@@ -77,6 +77,7 @@ def app(arguments: dict[str, Any]) -> Application:
         service = Service(
             translator=translator,
             name=display_name(asked.model),
+            model_flags=model_flags(asked.model_options),
             limits=limits,
             cpu_threads=asked.threads if asked.device == "cpu" else 1,
             token=token,

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import ipaddress
 import math
+import shlex
 import socket
+from dataclasses import fields
 from pathlib import Path
 from typing import Final
 
 import uvicorn
 
 from uncurse.errors import UncurseError
+from uncurse.models.loaded_model import ModelOptions
 from uncurse.models.pretrained_models import BUNDLED
 from uncurse.serving.app import Service
 from uncurse.serving.connection import guarded_protocol
@@ -19,6 +22,7 @@ from uncurse.storage.atomic import read_regular_file
 
 MAX_TOKEN_BYTES: Final = 1 << 12  # a header has room for four times as much
 KEEP_ALIVE: Final = 15  # seconds that an idle connection stays open
+FILES: Final = ("vocabulary_selector", "length_predictor")  # options of a model that are paths
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -56,6 +60,17 @@ def display_name(model: str | None) -> str:
         return BUNDLED.name
     folder = Path(model)
     return folder.resolve().name if folder.is_dir() else model
+
+
+def model_flags(options: ModelOptions) -> str:
+    """How the command line is told to run a model in the same way; of files only the last part is shown."""
+    words = []
+    for field in fields(options):
+        value = getattr(options, field.name)
+        if field.name != "model" and value != field.default:
+            given = Path(value).name if field.name in FILES else value
+            words += ["--" + field.name.replace("_", "-"), *([] if value is True else [given])]
+    return shlex.join(words)
 
 
 def server_of(service: Service) -> uvicorn.Server:

@@ -355,7 +355,7 @@ function drawCommands() {
   const body = JSON.stringify({ sentences: [found.source], ...decoding });
   byId("commands").textContent = [
     `curl ${location.origin}/translate -H 'Content-Type: application/json'${token} -d ${quoted(body)}`,
-    `uncurse explain --model ${quoted(data.model)} --beam-size ${found.beam_size} ${quoted(found.source)}`,
+    `uncurse explain --model ${quoted(data.model)}${data.model_flags && " "}${data.model_flags} --beam-size ${found.beam_size} ${quoted(found.source)}`,
   ].join("\n");
   byId("signature").textContent = found.signature;
 }
