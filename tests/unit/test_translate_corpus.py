@@ -281,6 +281,13 @@ def test_tables_that_cannot_be_meant_are_refused(
         list(read_sentences([written(tmp_path / "a.parquet", table)]))
 
 
+@pytest.mark.parametrize("content", [b"", b"text", b"PAR1" + bytes(50) + b"PAR1"])
+def test_what_is_no_table_is_named(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "a.parquet").write_bytes(content)
+    with pytest.raises(UncurseError, match=r"a\.parquet is not a valid Parquet file"):
+        list(read_sentences([tmp_path / "a.parquet"]))
+
+
 @pytest.mark.parametrize("value", ['["a"]', "{}", "true", '"\\ud800"'])
 def test_an_id_that_names_nothing_is_refused(tmp_path: Path, value: str) -> None:
     (tmp_path / "a.jsonl").write_text(f'{{"text": "a", "id": {value}}}', encoding="utf-8")

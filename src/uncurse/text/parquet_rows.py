@@ -39,7 +39,9 @@ def read_rows(path: Path, required: str, optional: str) -> Iterator[tuple[Any, A
                     done += 1
     except UnicodeDecodeError:
         raise UncurseError(f"{path}, row {done + 1}: not valid UTF-8") from None
-    except pyarrow.ArrowException as error:
+    except (pyarrow.ArrowException, OSError) as error:
+        if getattr(error, "errno", None):  # of the system, not of Arrow, which raises the same without a file
+            raise
         raise UncurseError(f"{path} is not a valid Parquet file: {error}") from None
 
 
