@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import ipaddress
 import math
 import shlex
@@ -94,4 +95,6 @@ def server_of(service: Service) -> uvicorn.Server:
 
 def run(service: Service, listening: socket.socket) -> None:
     """Serve until SIGINT or SIGTERM."""
+    gc.collect()
+    gc.freeze()  # what is loaded stays; to look through it again and again would hold up every request
     server_of(service).run(sockets=[listening])
