@@ -22,7 +22,9 @@ from uncurse.models.transformer.linear import ComputeType
 from uncurse.models.transformer.native.library import VARIABLE, WITHOUT, available_instruction_sets, load_library
 from uncurse.models.transformer.native.network import NativeNetwork
 from uncurse.models.transformer.native.step_model import NativeStepModel
+from uncurse.models.transformer.quantization import Weight
 from uncurse.models.transformer.step_model import TransformerStepModel
+from uncurse.models.transformer.weights import EMBEDDINGS, OUTPUT_BIAS
 from uncurse.models.vocabulary_selector import (
     NO_VOTE,
     SHIPPED,
@@ -129,6 +131,38 @@ def test_neighbours_change_nothing_not_even_a_bit(backend: str, compute_type: Co
             for field in ("tokens", "parents", "log_probs"):
                 for mine, theirs in zip(getattr(one, field), getattr(two, field), strict=True):
                     assert np.array_equal(mine, theirs)
+
+
+@pytest.mark.parametrize("backend", AVAILABLE)
+def test_tokens_of_every_sentence_and_of_one_are_one_output_layer(backend: str) -> None:
+    """With many chunks of both kinds, and with sentences that have few tokens of their own, or none."""
+    random, vocab_size = np.random.default_rng(4), 5000
+    embeddings = Weight(torch.from_numpy(random.normal(0, 0.7, (vocab_size, 16))).float())
+    output_bias = torch.from_numpy(random.normal(0, 1, vocab_size)).float()
+    tiny = tiny_weights()
+    matrices, vectors = {**tiny.matrices, EMBEDDINGS: embeddings}, {**tiny.vectors, OUTPUT_BIAS: output_bias}
+    weights = replace(tiny, matrices=matrices, vectors=vectors)
+    always = np.sort(random.choice(np.arange(1, vocab_size), 2500, replace=False))
+    bias = np.where(np.isin(np.arange(vocab_size), [EOS, *always]), np.inf, random.normal(7.5, 2.0, vocab_size))
+    selector = VocabularySelector(np.arange(vocab_size), bias.astype(np.float32))
+    native = NativeNetwork(weights, ComputeType.FLOAT32, load_library(backend))
+    kernels = NativeStepModel(native, "tiny", None, selector)
+    reference = TransformerStepModel(
+        TransformerNetwork(weights, ComputeType.FLOAT32, torch.device("cpu")), "tiny", None, selector
+    )
+    fed = np.full(len(SOURCES), kernels.bos)
+    for k in (9, vocab_size):
+        ours, _ = kernels.step(kernels.start(SOURCES), fed, k, attention=False)
+        theirs, _ = reference.step(reference.start(SOURCES), fed, k, attention=False)
+        assert np.allclose(-np.sort(-ours.log_probs), -np.sort(-theirs.log_probs), atol=1e-4)
+        for row, source in enumerate(SOURCES):
+            alone, _ = kernels.step(kernels.start([source]), fed[:1], k, attention=False)
+            assert (alone.tokens[0] == ours.tokens[row]).all()
+            assert (alone.log_probs[0] == ours.log_probs[row]).all()
+            given = np.isfinite(ours.log_probs[row])
+            same = dict(zip(theirs.tokens[row].tolist(), theirs.log_probs[row].tolist(), strict=True))
+            expected = [same[token] for token in ours.tokens[row][given].tolist()]
+            assert np.allclose(ours.log_probs[row][given], expected, atol=1e-4)
 
 
 @pytest.mark.parametrize("backend", AVAILABLE)

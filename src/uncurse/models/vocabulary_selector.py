@@ -49,10 +49,18 @@ class VocabularySelector:
                 "bias must be a number everywhere, and +inf for the tokens that are always computed"
             )
 
+    def always(self, allowed: Ints | None = None) -> Ints:
+        """The tokens for every sentence among those that are allowed; ids, rising."""
+        return _allowed(self.tokens[self.bias == np.inf], allowed)
+
+    def expected(self, votes: Floats32, allowed: Ints | None = None) -> Ints:
+        """The other tokens for a sentence with these votes, [vocab_size]."""
+        above = votes[self.tokens] + self.bias > 0
+        return _allowed(self.tokens[above & (self.bias < np.inf)], allowed)
+
     def selected(self, votes: Floats32, allowed: Ints | None = None) -> Ints:
-        """The tokens for a sentence with these votes, [vocab_size], among those that are allowed; ids, rising."""
-        tokens: Ints = self.tokens[votes[self.tokens] + self.bias > 0]
-        return tokens if allowed is None else np.intersect1d(tokens, allowed, assume_unique=True)
+        """All tokens for a sentence with these votes."""
+        return np.union1d(self.always(allowed), self.expected(votes, allowed))
 
     def check_fits(self, vocab_size: int, eos: int) -> None:
         """Refuse to select tokens for a model of another vocabulary, or outputs that could not end."""
@@ -67,6 +75,10 @@ class VocabularySelector:
     def fingerprint(self) -> str:
         """Identify what was learnt."""
         return sha256(self.tokens.tobytes() + self.bias.tobytes()).hexdigest()[:8]
+
+
+def _allowed(tokens: Ints, allowed: Ints | None) -> Ints:
+    return tokens if allowed is None else np.intersect1d(tokens, allowed, assume_unique=True)
 
 
 @runtime_checkable

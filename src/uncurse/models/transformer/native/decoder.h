@@ -19,6 +19,8 @@ struct Step {
     const int32_t* source_lengths;   // [sentences]
     const Linear* const* outputs;    // [sentences] the output layer for the tokens of each, or null: the network's
     const int64_t* const* allowed;   // [sentences] those tokens
+    const Linear* common;            // beside `outputs`, for other tokens that all sentences have, or null
+    const int64_t* common_allowed;   // those tokens
 };
 
 // Continuations of a step; k = 0: log-probabilities of all tokens, [rows, vocab_size]; log_probs = null: none, as while
@@ -53,15 +55,23 @@ inline void attend_to_source(const Network& network, const Step& step, int layer
            network.head_size(), scores, attended, received);
 }
 
-// The continuations of rows first … last - 1.
-inline void write_output(const Network& network, int threads, const Rows& in, int first, int last,
-                         const Linear& output, const int64_t* allowed, const Found& found) {
-    if (found.k)
-        top_k(threads, output, in.from(first), last - first, found.k, allowed, found.tokens + size_t(first) * found.k,
-              found.log_probs + size_t(first) * found.k);
-    else
-        all_log_probs(threads, output, in.from(first), last - first, network.vocab_size, allowed,
-                      found.log_probs + size_t(first) * network.vocab_size);
+// The output layers of all rows; `count` becomes how many there are.
+inline const Part* output_parts(const Network& network, const Step& step, int& count) {
+    Part* parts = scratch().get<Part>(PARTS, step.rows + 1);
+    count = 1;
+    parts[0] = {network.output, network.allowed, 0, step.rows, 0, 0};
+    if (!step.outputs) return parts;
+    parts[0].linear = step.common;
+    parts[0].ids = step.common_allowed;
+    count = step.common ? 1 : 0;
+    int before = count ? step.common->outputs : 0, chunks = count ? parts[0].chunks() : 0;
+    for (int first = 0, last; first < step.rows; first = last) {  // rows with the same output layer together
+        int sentence = step.sentence[first];
+        auto same = [&](int row) { return step.outputs[step.sentence[row]] == step.outputs[sentence]; };
+        for (last = first + 1; last < step.rows && same(last);) ++last;
+        parts[count++] = {step.outputs[sentence], step.allowed[sentence], first, last, before, chunks};
+    }
+    return parts;
 }
 
 inline void decode(const Network& network, int threads, const Step& step, int sentences, const Found& found) {
@@ -86,14 +96,12 @@ inline void decode(const Network& network, int threads, const Step& step, int se
         run.feed_forward(layer);
     }
     if (!found.log_probs) return;
-    if (!step.outputs)
-        return write_output(network, threads, run.input(), 0, step.rows, *network.output, network.allowed, found);
-    for (int first = 0, last; first < step.rows; first = last) {  // rows with the same output layer together
-        int sentence = step.sentence[first];
-        auto same = [&](int row) { return step.outputs[step.sentence[row]] == step.outputs[sentence]; };
-        for (last = first + 1; last < step.rows && same(last);) ++last;
-        write_output(network, threads, run.input(), first, last, *step.outputs[sentence], step.allowed[sentence], found);
-    }
+    int count;
+    const Part* parts = output_parts(network, step, count);
+    if (found.k)
+        top_k(threads, parts, count, run.input(), step.rows, found.k, found.tokens, found.log_probs);
+    else
+        all_log_probs(threads, parts, count, run.input(), step.rows, network.vocab_size, found.log_probs);
 }
 
 }  // namespace

@@ -37,7 +37,7 @@ EXPORT void* uncurse_linear_new(int32_t outputs, int32_t inputs, const void* val
 EXPORT void uncurse_linear_delete(void* linear) { release(static_cast<Linear*>(linear)); }
 
 // Changes with the interface below, so that a library built from other sources is not used.
-EXPORT int32_t uncurse_interface() { return 3; }
+EXPORT int32_t uncurse_interface() { return 4; }
 
 // config: d_model, heads, layers of the encoder and of the decoder, vocab_size, activation, pre_norm. linears: those of
 // each encoder layer (query_key_value, output, inner, outer), then of each decoder layer (and then cross_query,
@@ -141,10 +141,11 @@ EXPORT void uncurse_top_k(const void* given, int32_t threads, int32_t rows, cons
                           int64_t* tokens, double* log_probs) {
     const Linear& linear = *static_cast<const Linear*>(given);
     Rows in = quantized_rows(linear, rows, values);
+    Part all{&linear, nullptr, 0, rows, 0, 0};
     if (k)
-        top_k(threads, linear, in, rows, k, nullptr, tokens, log_probs);
+        top_k(threads, &all, 1, in, rows, k, tokens, log_probs);
     else
-        all_log_probs(threads, linear, in, rows, linear.outputs, nullptr, log_probs);
+        all_log_probs(threads, &all, 1, in, rows, linear.outputs, log_probs);
 }
 
 // Attention of each row, [rows, heads · size], to the same positions: keys, then values, [positions, heads · size].

@@ -14,7 +14,7 @@ from uncurse.errors import UncurseError, nearest
 
 FOLDER: Final = Path(os.environ.get("UNCURSE_KERNEL_FOLDER") or Path(__file__).parent)  # another one: for tests
 INSTRUCTION_SETS: Final = ("avx512", "avx2", "portable")
-INTERFACE: Final = 3  # of the functions, as `kernels.cpp` has it
+INTERFACE: Final = 4  # of the functions, as `kernels.cpp` has it
 WITHOUT: Final = "torch"  # as the value of the variable: PyTorch computes everything
 VARIABLE: Final = "UNCURSE_KERNELS"  # names an instruction set, for tests and comparisons
 
@@ -36,6 +36,8 @@ class Step(Structure):
         ("source_lengths", c_void_p),
         ("outputs", c_void_p),
         ("allowed", c_void_p),
+        ("common", c_void_p),
+        ("common_allowed", c_void_p),
     )
 
 

@@ -87,10 +87,16 @@ class EncodedSources:
 class SelectedOutput:
     """The output layer for the tokens that were selected for a sentence."""
 
-    def __init__(self, layer: PackedLayer, tokens: Ints) -> None:
+    def __init__(self, layer: PackedLayer, tokens: Ints, common: SelectedOutput | None) -> None:
         self.layer = layer
         self.tokens = tokens  # [outputs] rising
+        self.common = common  # for other tokens, which all sentences have
         self.address = address(tokens)
+
+    @property
+    def size(self) -> int:
+        """The number of tokens."""
+        return len(self.tokens) + (0 if self.common is None else self.common.size)
 
 
 @final
@@ -105,10 +111,11 @@ class SelectableOutput:
             weight = Weight(weight.dequantize())
         self._library, self._weight, self._bias, self._int8 = library, weight, bias, int8
 
-    def rows(self, tokens: Ints) -> SelectedOutput:
-        """The output layer for some tokens, ids, rising."""
+    def rows(self, tokens: Ints, common: SelectedOutput | None = None) -> SelectedOutput:
+        """The output layer for some tokens, ids, rising, and for those that all sentences have."""
         chosen = torch.from_numpy(tokens)
-        return SelectedOutput(PackedLayer(self._library, self._weight, self._bias, self._int8, chosen), tokens)
+        layer = PackedLayer(self._library, self._weight, self._bias, self._int8, chosen)
+        return SelectedOutput(layer, tokens, common)
 
 
 @final
@@ -215,7 +222,9 @@ class NativeNetwork:
             layers = np.array([output.layer.pointer for output in selected], dtype=np.uint64)
             allowed = np.array([output.address for output in selected], dtype=np.uint64)
             step.outputs, step.allowed = address(layers), address(allowed)
-        computed = min((len(output.tokens) for output in selected), default=self._computed)
+            if (common := selected[0].common) is not None:
+                step.common, step.common_allowed = common.layer.pointer, common.address
+        computed = min((output.size for output in selected), default=self._computed)
         every = 4 * k > computed  # most of them, as in forced decoding
         ids = np.empty((len(fed), k), dtype=np.int64)
         log_probs = np.empty((len(fed), self.vocab_size if every else k))

@@ -28,7 +28,7 @@ private:
         void* start = nullptr;
         size_t bytes = 0;
     };
-    Block blocks_[21];
+    Block blocks_[23];
 };
 
 inline Scratch& scratch() {
@@ -38,7 +38,8 @@ inline Scratch& scratch() {
 
 enum Slot {  // of scratch memory; no two live at the same time share one
     STATES, PROJECTED, ATTENDED, ADDED, INNER, BYTES, INNER_BYTES, STEP, LOW, INNER_STEP, INNER_LOW,
-    SCORES, KEYS, NODES, CANDIDATES, COUNTS, BARS, PARTIAL, LANE_SUMS, REFERENCES, NORMED
+    SCORES, KEYS, NODES, CANDIDATES, COUNTS, BARS, PARTIAL, LANE_SUMS, REFERENCES, NORMED, PARTS,
+    TASKS
 };
 
 }  // namespace

@@ -179,6 +179,8 @@ class NativeStepModel:
         self._network = network
         self._selector = selector
         self._candidates = None if selector is None else network.output.rows(selector.tokens)
+        always = None if selector is None else selector.always(network.allowed)
+        self._always = None if always is None else network.output.rows(always)  # packed once, not per sentence
         self._encoder = CachedEncoder(self._encode)
         self._buffers = Buffers(network.layers, network.cache_stride)
         self._special = special = special or marian_tokens(network.eos, network.vocab_size)
@@ -195,7 +197,8 @@ class NativeStepModel:
         outputs: list[SelectedOutput | None] = [None] * len(sources)
         if self._selector is not None and self._candidates is not None:
             votes, network = self._votes(cache, first, self._candidates), self._network
-            outputs = [network.output.rows(self._selector.selected(each, network.allowed)) for each in votes]
+            own = (self._selector.expected(each, network.allowed) for each in votes)
+            outputs = [network.output.rows(tokens, self._always) for tokens in own]
         caches = [
             SourceCache(cache, begin, end - begin, output)
             for (begin, end), output in zip(pairwise(first), outputs, strict=True)
