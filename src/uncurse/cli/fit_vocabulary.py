@@ -35,7 +35,7 @@ def fit_vocabulary(
         Path | None, typer.Option(help="The file to write. Default: in the model's folder, if that is yours.")
     ] = None,
     sentences: Annotated[int, typer.Option(min=10, help="How many of each text to use at most.")] = 200,
-    recall: Annotated[float, typer.Option(help="Select this share of the likely tokens.")] = 0.99,
+    recall: Annotated[float, typer.Option(help="Select this share of the likely tokens.")] = 0.998,
     device: Device = "cpu",
     dtype: Dtype = "float32",
     source_lang: Language = None,
@@ -81,7 +81,7 @@ def fit_vocabulary(
             for name, given in {"fitted to": train, **tests}.items()
         }
     always = [loaded.model.eos, *_single_characters(loaded)]
-    selector = fit(samples["fitted to"], candidates, always, recall)
+    selector = fit(samples["fitted to"], candidates, always, _continuations(loaded), recall)
     path = out if folder is None else selector_path(folder, loaded.fingerprint)
     assert path is not None
     save_selector(path, selector, loaded.fingerprint)
@@ -98,6 +98,14 @@ def _candidates(loaded: LoadedModel, given: Sequence[Translations]) -> Ints:
     needed = np.unique(np.concatenate([target for each in given for target in each.targets]))
     known = {character for token in needed for character in texts[token]}
     return np.array([token for token, text in enumerate(texts) if known.issuperset(text)])
+
+
+def _continuations(loaded: LoadedModel) -> Ints:
+    """The tokens that do not begin a word."""
+    import numpy as np
+
+    vocab_size, decode = loaded.model.vocab_size, loaded.target.decode
+    return np.array([token for token in range(vocab_size) if " " not in decode([token, token])])
 
 
 def _single_characters(loaded: LoadedModel) -> Iterator[int]:

@@ -1,9 +1,10 @@
 """Vocabulary selection: which tokens the output layer computes for a sentence, chosen from its encoder states.
 
-The model itself says what a source position can become: the decoder takes two greedy steps while it attends to
-this position alone, and its most likely tokens there are votes. A fitted bias for each token tells how likely it
-must be for one of the positions. The choice depends on one sentence alone, so neighbours in a batch cannot change
-an output. The model is renormalised over the chosen tokens.
+The model itself says what a source position can become: the decoder takes one step while it attends to this
+position alone, and its most likely tokens there are votes. A fitted bias for each token tells how likely it must
+be for one of the positions. Few vote for how a rare word goes on, so most tokens that do not begin a word are
+always computed. The choice depends on one sentence alone, so neighbours in a batch cannot change an output. The
+model is renormalised over the chosen tokens.
 """
 
 from __future__ import annotations
@@ -25,8 +26,7 @@ from uncurse.storage.array_file import load_array_file, save_array_file
 
 SHIPPED: Final = Path(__file__).parent / "pretrained" / "vocabularies"  # by fingerprint of the model
 DTYPES: Final = {"tokens": np.int32, "bias": np.float32}  # in a file
-STEPS: Final = 2  # of the decoder for each position: the second one finds how a word goes on
-MOST_LIKELY: Final = 300  # tokens that a position votes for in a step
+MOST_LIKELY: Final = 300  # tokens that a position votes for
 NO_VOTE: Final = -1e4  # instead of a log-probability
 Floats32 = NDArray[np.float32]
 
@@ -95,14 +95,10 @@ def vote(model: StepModel[S], state: S, first: Sequence[int]) -> list[Floats32]:
 
     The rows of the state are positions that the decoder attends to; those of sentence i begin at `first[i]`.
     """
-    fed = np.full(first[-1], model.bos)
+    found, _ = model.step(state, np.full(first[-1], model.bos), MOST_LIKELY, attention=False)
     votes = [np.full(model.vocab_size, NO_VOTE, dtype=np.float32) for _ in first[1:]]
-    for _ in range(STEPS):
-        found, state = model.step(state, fed, MOST_LIKELY, attention=False)
-        best = found.log_probs.argmax(axis=1)[:, None]
-        fed = np.take_along_axis(found.tokens, best, axis=1)[:, 0]
-        for highest, (begin, end) in zip(votes, pairwise(first), strict=True):
-            np.maximum.at(highest, found.tokens[begin:end], found.log_probs[begin:end].astype(np.float32))
+    for highest, (begin, end) in zip(votes, pairwise(first), strict=True):
+        np.maximum.at(highest, found.tokens[begin:end], found.log_probs[begin:end].astype(np.float32))
     return votes
 
 

@@ -14,6 +14,7 @@ from uncurse.models.vocabulary_selector import NO_VOTE, VocabularySelector
 from uncurse.training.selection_sample import SelectionSample
 
 ALWAYS: Final = 1000  # most frequent tokens, which are always computed
+CONTINUATIONS: Final = 1 / 8  # of the vocabulary: so many of the tokens that go on with a word are always computed
 PRIOR: Final = 0.2  # how much the frequency of a token counts beside the votes for it
 MIN_SENTENCES: Final = 100
 
@@ -29,11 +30,16 @@ class SelectionReport:
 
 
 def fit_vocabulary(
-    sample: SelectionSample, candidates: Ints, always: Sequence[int], recall: float = 0.99
+    sample: SelectionSample,
+    candidates: Ints,
+    always: Sequence[int],
+    continuations: Ints,
+    recall: float = 0.998,
 ) -> VocabularySelector:
     """Fit a selector that selects a share `recall` of the target tokens.
 
-    Only candidates (ids, rising) are ever computed, those of `always` and the most frequent ones always.
+    Only candidates (ids, rising) are ever computed: always those of `always`, the most frequent ones, and the most
+    frequent of the tokens that go on with a word.
     """
     if not 0.0 < recall <= 1.0:
         raise UncurseError(f"recall = {recall} is not allowed: it must be in (0, 1]")
@@ -45,15 +51,20 @@ def fit_vocabulary(
     targets = [np.unique(target) for target in sample.targets]
     counts = np.bincount(np.concatenate(targets), minlength=vocab_size)
     frequent = np.argsort(-counts, kind="stable")[: min(ALWAYS, vocab_size // 10)]
+    going_on = np.intersect1d(candidates, continuations)
+    going_on = going_on[np.argsort(-counts[going_on], kind="stable")][: int(CONTINUATIONS * vocab_size)]
     prior = PRIOR * np.log(counts + 1.0)
     needed = np.full(vocab_size, NO_VOTE)
     needed[candidates] = prior[candidates]
-    needed[np.intersect1d(candidates, [*always, *frequent])] = np.inf
+    needed[np.intersect1d(candidates, [*always, *frequent, *going_on])] = np.inf
     pairs = zip(sample.votes, targets, strict=True)
     scores = np.sort(np.concatenate([votes[tokens] + needed[tokens] for votes, tokens in pairs]))
     threshold = scores[min(int((1.0 - recall) * len(scores)), len(scores) - 1)]
     if threshold < NO_VOTE / 2:
-        raise UncurseError(f"recall = {recall} cannot be reached: nothing votes for too many of the tokens")
+        most = np.floor(np.mean(scores > NO_VOTE / 2) * 1e4) / 1e4
+        raise UncurseError(
+            f"recall = {recall} cannot be reached, only {most:g}: nothing votes for the other tokens"
+        )
     if threshold == np.inf:  # those that are always computed are enough
         threshold = 0.0
     bias = needed[candidates] - threshold + 1e-3  # so that the token at the threshold is selected

@@ -22,7 +22,7 @@ from uncurse.models.encoder_cache import CachedEncoder
 from uncurse.models.special_tokens import SpecialTokens, marian_tokens
 from uncurse.models.transformer.native.library import Step
 from uncurse.models.transformer.native.network import EncodedSources, NativeNetwork, SelectedOutput, address
-from uncurse.models.vocabulary_selector import STEPS, Floats32, VocabularySelector, vote
+from uncurse.models.vocabulary_selector import Floats32, VocabularySelector, vote
 from uncurse.search.step_model import Continuations
 
 SPARE_STEPS: Final = 8  # for which a tree has capacity after it was compacted
@@ -210,7 +210,7 @@ class NativeStepModel:
         return self._votes(*self._cross_attention_cache(sources), self._network.output.rows(tokens))
 
     def _votes(self, cache: NDArray[np.float32], first: Sequence[int], output: SelectedOutput) -> list[Floats32]:
-        positions, steps = first[-1], len(self._special.decoder_prompt) - 1 + STEPS
+        positions, steps = first[-1], len(self._special.decoder_prompt)
         tree = TreeCache(self._buffers, steps * positions)  # for all of them, as no two share a node
         caches = [SourceCache(cache, position, 1, output) for position in range(positions)]
         return vote(self, self._prompted(caches, [tree] * positions), first)
