@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,7 @@ import pytest
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
+PLAN = shlex.quote(str(ROOT / "studies" / "zh-en-small.toml"))
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
 
@@ -117,9 +119,9 @@ def test_the_core_runs_with_its_own_requirements_alone(core: Environment) -> Non
     assert core.run("uncurse", "env").returncode == 0
 
 
-@pytest.mark.parametrize("command", ["translate", "serve", "study plan plan.toml --data . --out out"])
+@pytest.mark.parametrize("command", ["translate", "serve", f"study plan {PLAN} --data . --out out"])
 def test_a_missing_extra_is_one_line_that_names_it(core: Environment, command: str) -> None:
-    done = core.run("uncurse", *command.split())
+    done = core.run("uncurse", *shlex.split(command))
     assert done.returncode == 2
     assert re.fullmatch(r".*pip install 'uncurse\[\w+\]'\n", done.stderr)
 
