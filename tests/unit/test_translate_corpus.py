@@ -97,6 +97,13 @@ def test_a_worker_with_another_model_is_refused() -> None:
         ShardJob(SHARDS[0], OPTIONS, Style.TEXT, "another")(TRANSLATOR)
 
 
+@pytest.mark.parametrize("name", ["a.JSONL", "a.Jsonl"])
+def test_a_suffix_in_capitals_stands_for_the_same_format(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text('{"text": "abc"}\n', encoding="utf-8")
+    assert list(read_sentences([tmp_path / name])) == ["abc"]
+    assert CorpusFormat.of(tmp_path / "a.PARQUET") is CorpusFormat.PARQUET
+
+
 def test_sentences_are_the_same_from_every_format(tmp_path: Path) -> None:
     sentences = ["我们 a", "", "c"]
     (tmp_path / "a.txt").write_text("".join(f"{each}\n" for each in sentences), encoding="utf-8")

@@ -31,7 +31,8 @@ class CorpusFormat(Enum):
     @staticmethod
     def of(path: Path) -> CorpusFormat:
         """The format that a file's suffix stands for."""
-        return {".jsonl": CorpusFormat.JSON, ".parquet": CorpusFormat.PARQUET}.get(path.suffix, CorpusFormat.TEXT)
+        suffix = path.suffix.lower()
+        return {".jsonl": CorpusFormat.JSON, ".parquet": CorpusFormat.PARQUET}.get(suffix, CorpusFormat.TEXT)
 
 
 @final
