@@ -80,7 +80,9 @@ class WaitingQueue:
         """
         taken: list[PendingSentence] = []
         with self._taking:
-            for each in tuple(self._sentences):
+            with self._changed:
+                waiting = tuple(self._sentences)
+            for each in waiting:
                 needed = len(tokens_of(each))
                 if len(taken) >= most or (needed > room and (searching or taken)):
                     break
